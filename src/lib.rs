@@ -1,0 +1,12 @@
+//! libdatatransport: moves KV-cache and encoder-cache blocks between LLM serving processes.
+//!
+//! The product is the C ABI of `include/dt.h`. This page is the map of the crate, in the order in
+//! which data flows; a module uses only what stands below it.
+//!
+//! - [`extents`]: index lists to merged runs, and runs to pieces.
+//! - [`region`]: block geometry.
+//! - [`error`]: used by all.
+
+pub mod error;
+pub mod extents;
+pub mod region;
