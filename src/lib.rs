@@ -5,8 +5,10 @@
 //!
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`region`]: block geometry.
+//! - [`fingerprint`]: canonical JSON and its hash.
 //! - [`error`]: used by all.
 
 pub mod error;
 pub mod extents;
+pub mod fingerprint;
 pub mod region;
