@@ -5,10 +5,13 @@
 //!
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`region`]: block geometry.
+//! - [`backend`]: what moves bytes: LOCAL (same host).
 //! - [`fingerprint`]: canonical JSON and its hash.
-//! - [`error`]: used by all.
+//! - [`log`], [`error`]: used by all.
 
+pub mod backend;
 pub mod error;
 pub mod extents;
 pub mod fingerprint;
+pub mod log;
 pub mod region;

@@ -1,0 +1,91 @@
+//! Copies between two stretches of memory that this process can address.
+
+use std::sync::atomic::{Ordering, fence};
+
+/// A stretch of memory of this process's address space. Making one is a promise; using it is safe.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Memory {
+    address: usize,
+    len: u64,
+}
+
+impl Memory {
+    /// The `len` bytes from `address` on.
+    ///
+    /// # Safety
+    ///
+    /// They are mapped, readable and writable, whenever [`copy`] is called with this value. Others
+    /// may read and write them at the same time: no Rust reference to them exists.
+    pub(super) unsafe fn new(address: u64, len: u64) -> Memory {
+        Memory {
+            address: address as usize,
+            len,
+        }
+    }
+
+    /// The address of `offset`, behind which `len` bytes of this memory follow.
+    ///
+    /// Panics when they do not: runs are checked against the regions long before.
+    pub(super) fn at(&self, offset: u64, len: u64) -> usize {
+        let inside = offset.checked_add(len).is_some_and(|end| end <= self.len);
+        assert!(
+            inside,
+            "{len} bytes at {offset} are outside of memory of {} bytes",
+            self.len
+        );
+        self.address + offset as usize
+    }
+}
+
+/// Copies `len` bytes. The two stretches may overlap: a transport may be its own peer.
+pub(super) fn copy(to: Memory, to_offset: u64, from: Memory, from_offset: u64, len: u64) {
+    let to = to.at(to_offset, len) as *mut libc::c_void;
+    let from = from.at(from_offset, len) as *const libc::c_void;
+    // SAFETY: both ranges lie inside memory that is mapped now, by the promise made at
+    // `Memory::new`. Bytes that another process changes meanwhile arrive in some mixture, which is
+    // its own fault: memmove itself depends on no content.
+    unsafe { libc::memmove(to, from, len as usize) };
+}
+
+/// Ends a number of copies: whoever learns of them sees their bytes.
+pub(super) fn publish() {
+    fence(Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory_of(bytes: &mut [u8]) -> Memory {
+        // SAFETY: the tests keep `bytes` alive and look at them only between copies.
+        unsafe { Memory::new(bytes.as_mut_ptr() as u64, bytes.len() as u64) }
+    }
+
+    #[test]
+    fn copies_exactly_the_bytes_asked_for() {
+        let mut from: Vec<u8> = (0..100).collect();
+        let mut to = vec![255u8; 100];
+        copy(memory_of(&mut to), 10, memory_of(&mut from), 20, 5);
+        assert_eq!(to[10..15], [20, 21, 22, 23, 24]);
+        assert!(to[..10].iter().chain(&to[15..]).all(|byte| *byte == 255));
+    }
+
+    #[test]
+    fn overlapping_copies_keep_the_source() {
+        let mut bytes: Vec<u8> = (0..100).collect();
+        let memory = memory_of(&mut bytes);
+        copy(memory, 1, memory, 0, 99);
+        let expected: Vec<u8> = std::iter::once(0).chain(0..99).collect();
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn never_outside() {
+        let mut bytes = vec![0u8; 64];
+        let memory = memory_of(&mut bytes);
+        for (offset, len) in [(64, 1), (0, 65), (u64::MAX, 2), (63, 2)] {
+            assert!(std::panic::catch_unwind(|| memory.at(offset, len)).is_err());
+        }
+        assert_eq!(memory.at(63, 1), memory.at(0, 0) + 63);
+    }
+}

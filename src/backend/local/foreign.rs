@@ -1,0 +1,204 @@
+//! Opens files of another process by their descriptors, without trusting that they are what the
+//! other process says.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use once_cell::sync::Lazy;
+use rustix::fs::{
+    AtFlags, FileType, MemfdFlags, Mode, OFlags, RawMode, StatxFlags, makedev, memfd_create, open,
+    statx,
+};
+use rustix::io::Errno;
+
+use super::metadata::FileRef;
+use crate::error::{Result, fail};
+
+/// What a descriptor stands for, found without asking the file's file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct FileId {
+    /// Device.
+    pub(super) dev: u64,
+    /// Inode.
+    pub(super) ino: u64,
+    /// True for a regular file.
+    pub(super) is_file: bool,
+}
+
+/// Looks at an open file. DONT_SYNC: a file on a dead network mount, or on a file system that the
+/// peer itself serves, must not make this process wait.
+pub(super) fn identify(file: impl AsFd) -> rustix::io::Result<FileId> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let found = statx(file, "", flags, StatxFlags::BASIC_STATS)?;
+    Ok(FileId {
+        dev: makedev(found.stx_dev_major, found.stx_dev_minor),
+        ino: found.stx_ino,
+        is_file: FileType::from_raw_mode(RawMode::from(found.stx_mode)) == FileType::RegularFile,
+    })
+}
+
+/// What memory files are made of. All of one kind share one device, so that comparing devices tells
+/// that a file is one, whatever process made it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// A memfd.
+    Plain,
+    /// A memfd of huge pages, which are mapped in whole ones.
+    Huge,
+}
+
+fn kind_of(dev: u64) -> Option<Kind> {
+    static DEVICES: Lazy<Vec<(u64, Kind)>> = Lazy::new(|| {
+        let none = MemfdFlags::empty();
+        let huge = MemfdFlags::HUGETLB;
+        [
+            (none, Kind::Plain),
+            (huge, Kind::Huge),
+            (huge | MemfdFlags::HUGE_2MB, Kind::Huge),
+            (huge | MemfdFlags::HUGE_1GB, Kind::Huge),
+        ]
+        .into_iter()
+        // A machine without a kind of huge pages has no such files either.
+        .filter_map(|(flags, kind)| {
+            let file = memfd_create("dt-device", flags | MemfdFlags::CLOEXEC).ok()?;
+            Some((identify(file).ok()?.dev, kind))
+        })
+        .collect()
+    });
+    DEVICES
+        .iter()
+        .find(|(known, _)| *known == dev)
+        .map(|(_, kind)| *kind)
+}
+
+/// Opens the memory file that `file` names in process `pid`, readable and writable.
+///
+/// The first step only takes hold of what is there. A foreign descriptor may be anything, a pipe or
+/// a device whose opening waits or has effects: nothing is opened that is not a memory file.
+pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedFd, Kind)> {
+    let path = format!("/proc/{pid}/fd/{}", file.fd);
+    let handle = match open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(handle) => handle,
+        Err(Errno::NOENT | Errno::SRCH) => {
+            fail!(
+                PeerLost,
+                "{what} of process {pid} is gone: the peer has closed its transport or restarted"
+            )
+        }
+        Err(Errno::ACCESS | Errno::PERM) => fail!(
+            Unavailable,
+            "permission to open {what} of process {pid} at {path} is missing: run both processes under one uid and \
+             gid, keep the peer dumpable (no setuid program, no prctl(PR_SET_DUMPABLE, 0)), or give this process \
+             CAP_SYS_PTRACE"
+        ),
+        Err(errno) => fail!(
+            NoMemory,
+            "opening {what} of process {pid} at {path}: {errno}"
+        ),
+    };
+    let found = match identify(&handle) {
+        Ok(found) => found,
+        Err(errno) => fail!(
+            Backend,
+            "looking at {what} of process {pid} at {path}: {errno}"
+        ),
+    };
+    if !found.is_file || (found.dev, found.ino) != (file.dev, file.ino) {
+        fail!(
+            PeerLost,
+            "{path} is not {what} any more: the peer has closed its transport or restarted"
+        );
+    }
+    let Some(kind) = kind_of(found.dev) else {
+        fail!(
+            Incompatible,
+            "{what} of process {pid} at {path} is not a memory file (memfd)"
+        );
+    };
+    let again = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    match open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(opened) => Ok((opened, kind)),
+        Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
+            Unavailable,
+            "permission to open {what} of process {pid} at {path} for writing is missing: {errno}: run both \
+             processes under one uid"
+        ),
+        Err(errno) => fail!(
+            NoMemory,
+            "opening {what} of process {pid} at {path} for writing: {errno}"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Status;
+    use std::os::fd::AsRawFd;
+
+    fn reference(file: &impl AsFd) -> FileRef {
+        let id = identify(file).unwrap();
+        FileRef {
+            fd: file.as_fd().as_raw_fd(),
+            dev: id.dev,
+            ino: id.ino,
+        }
+    }
+
+    fn status(file: FileRef) -> Status {
+        open_memory(std::process::id(), file, "the file")
+            .unwrap_err()
+            .status
+    }
+
+    #[test]
+    fn opens_memory_files_only() {
+        let memory = memfd_create("dt-test", MemfdFlags::CLOEXEC).unwrap();
+        let good = reference(&memory);
+        let (opened, kind) = open_memory(std::process::id(), good, "the file").unwrap();
+        assert_eq!((reference(&opened).ino, kind), (good.ino, Kind::Plain));
+        assert_eq!(
+            status(FileRef {
+                ino: good.ino + 1,
+                ..good
+            }),
+            Status::PeerLost
+        );
+        assert_eq!(
+            status(FileRef {
+                dev: good.dev + 1,
+                ..good
+            }),
+            Status::PeerLost
+        );
+        assert_eq!(
+            status(FileRef {
+                fd: i32::MAX,
+                ..good
+            }),
+            Status::PeerLost
+        );
+
+        // Opening the read end of this pipe for writing and reading would work, and be wrong.
+        let (pipe, _writer) = rustix::pipe::pipe().unwrap();
+        assert_eq!(status(reference(&pipe)), Status::PeerLost);
+        let device = std::fs::File::open("/dev/zero").unwrap();
+        assert_eq!(status(reference(&device)), Status::PeerLost);
+        let folder = std::fs::File::open("/proc/self").unwrap();
+        assert_eq!(status(reference(&folder)), Status::PeerLost);
+        let disk = std::fs::File::open(std::env::current_exe().unwrap()).unwrap();
+        assert_eq!(status(reference(&disk)), Status::Incompatible);
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_lost() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        let file = FileRef {
+            fd: 0,
+            dev: 1,
+            ino: 1,
+        };
+        let error = open_memory(child.id(), file, "the file").unwrap_err();
+        assert_eq!(error.status, Status::PeerLost);
+    }
+}

@@ -1,0 +1,499 @@
+//! LOCAL: copies between processes of one host.
+//!
+//! The process that starts a transfer does all of it, by reaching into the other one's memory; the
+//! owner of that memory need not run. What it takes, from the ground up:
+//!
+//! - `mapping`, [`alloc`], `copy`: memory of this process.
+//! - `identity`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `metadata`: what a transport says about itself.
+//! - `foreign`: files of another process.
+//! - `gate`, `fuse`: how a transport takes its memory back without the help of its peers.
+//! - `reach` with `process_vm`: the three ways to a peer's memory, and `peer`: one connection.
+//! - `queue`: whose turn it is.
+//!
+//! Nothing here survives a `fork`: in a forked child a transport does nothing, and dropping it only
+//! closes file descriptors.
+
+pub mod alloc;
+mod copy;
+mod foreign;
+mod fuse;
+mod gate;
+mod identity;
+mod mapping;
+mod maps;
+mod metadata;
+mod peer;
+mod process_vm;
+mod queue;
+mod reach;
+mod registry;
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::{Timespec, epoll};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+
+use self::copy::Memory;
+use self::foreign::identify;
+use self::fuse::Fuse;
+use self::gate::Gate;
+use self::identity::{Host, ProcessId};
+use self::metadata::{FileRef, Metadata, RegionFile};
+use self::peer::Peer;
+use self::queue::{Queue, Transfer};
+use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use crate::error::{Error, Result, Status, fail};
+use crate::extents::{Cursor, Runs};
+use crate::log::log;
+use crate::region::Region;
+
+/// A transfer that is no larger is copied by `start` itself, when nothing is before it: to queue it
+/// would cost more than to copy it.
+const INLINE_BYTES: u64 = 64 << 10;
+/// As [`INLINE_BYTES`], in runs.
+const INLINE_RUNS: usize = 16;
+/// How many connections one `progress` looks at for the news that the peer has closed.
+const WATCHED: usize = 16;
+/// How long a waiting caller may sleep when all that can happen is that a peer goes.
+const IDLE: Duration = Duration::from_millis(50);
+/// How long `force_close` waits for a peer that is in the middle of a copy.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One transport that moves bytes between processes of this host.
+pub struct Local {
+    region: Region,
+    memory: Memory,
+    host: Host,
+    process: ProcessId,
+    metadata: Vec<u8>,
+    /// `None` when closed.
+    open: Option<Open>,
+    links: BTreeMap<ConnId, Link>,
+    queue: Queue,
+    /// Number of the current `progress`; a peer's program is checked once in each that serves it.
+    round: u64,
+    /// The connection that was looked at last.
+    watched: ConnId,
+}
+
+/// What a transport holds until it is closed.
+struct Open {
+    gate: Gate,
+    fuse: Fuse,
+    /// Holds the descriptors of all peers' processes.
+    epoll: OwnedFd,
+    /// Peers open it through this process.
+    _region_file: Option<OwnedFd>,
+}
+
+/// A connection.
+enum Link {
+    Live { peer: Peer, checked: u64 },
+    Lost(Error),
+}
+
+impl Local {
+    /// A transport for `region`, memory of this process that the caller keeps mapped, readable and
+    /// writable until the transport is closed or dropped. `region_fd` is the descriptor of the
+    /// file that the region is a mapping of, and the offset of the region in it: peers can then map
+    /// the region. It is duplicated, and stays the caller's.
+    pub fn create(
+        region: Region,
+        region_fd: Option<(RawFd, u64)>,
+        agent_name: &str,
+    ) -> Result<Local> {
+        let host = Host::own()?;
+        let process = ProcessId::own()?;
+        let (region_file, file) = match region_fd {
+            Some((fd, offset)) => {
+                let (owned, file) = take_region_fd(&region, fd, offset)?;
+                (Some(owned), Some(file))
+            }
+            None => (None, None),
+        };
+        let backing = file.map(|RegionFile { file, offset }| maps::Backing {
+            dev: file.dev,
+            ino: file.ino,
+            offset,
+        });
+        let memory = reach::own_memory(&region, backing)?;
+        let gate = Gate::create()?;
+        let fuse = Fuse::create()
+            .map_err(|errno| Error::new(Status::NoMemory, format!("mapping one page: {errno}")))?;
+        let metadata = Metadata {
+            host: host.clone(),
+            process,
+            incarnation: gate.incarnation(),
+            agent_name: agent_name.to_owned(),
+            region,
+            control: file_ref(gate.file())?,
+            fuse: fuse.address(),
+            region_file: file,
+        };
+        let metadata = metadata.encode()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .map_err(|errno| Error::new(Status::NoMemory, format!("epoll_create: {errno}")))?;
+        registry::enter(
+            gate.incarnation(),
+            registry::Entry {
+                region,
+                page: gate.page().clone(),
+            },
+        );
+        Ok(Local {
+            region,
+            memory,
+            host,
+            process,
+            metadata,
+            open: Some(Open {
+                gate,
+                fuse,
+                epoll,
+                _region_file: region_file,
+            }),
+            links: BTreeMap::new(),
+            queue: Queue::default(),
+            round: 0,
+            watched: ConnId(0),
+        })
+    }
+
+    /// The parts of an open transport. `None` when it is closed, and in a forked child, which has
+    /// no part in it.
+    fn open(&self) -> Option<&Open> {
+        self.open.as_ref().filter(|open| open.gate.is_here())
+    }
+
+    /// The connection is of no use any more: gives up the peer's memory and says so.
+    fn lose(&mut self, conn: ConnId, error: Error) {
+        let Some(Link::Live { peer, .. }) = self.links.remove(&conn) else {
+            return;
+        };
+        log!(Warn, "LOCAL peer {} is lost: {error}", peer.name());
+        self.unwatch(&peer);
+        self.queue.lost(conn, &error);
+        self.links.insert(conn, Link::Lost(error));
+    }
+
+    /// Closing the descriptor would not be enough while a forked child has a copy of it.
+    fn unwatch(&self, peer: &Peer) {
+        if let (Some(open), Some(pidfd)) = (self.open(), peer.pidfd()) {
+            // It was added when the peer was; there is nothing to be done about a failure.
+            let _ = epoll::delete(&open.epoll, pidfd);
+        }
+    }
+
+    /// Asks the kernel which peers have died.
+    fn find_dead(&mut self) {
+        let Some(open) = self.open.as_ref() else {
+            return;
+        };
+        let mut found = Vec::with_capacity(WATCHED);
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if epoll::wait(&open.epoll, spare_capacity(&mut found), Some(&now)).is_err() {
+            return;
+        }
+        for event in found {
+            let conn = ConnId(event.data.u64());
+            if let Some(Link::Live { peer, .. }) = self.links.get(&conn)
+                && let Err(error) = peer.check()
+            {
+                self.lose(conn, error);
+            }
+        }
+    }
+
+    /// Looks at a few connections, in turn, for peers that have closed or started another program.
+    fn watch(&mut self) {
+        let after = self.watched;
+        let idle = self.queue.is_idle();
+        let ring = self
+            .links
+            .range((Excluded(after), Unbounded))
+            .chain(self.links.range(..=after));
+        let mut lost = None;
+        for (nth, (conn, link)) in ring.take(WATCHED).enumerate() {
+            self.watched = *conn;
+            let Link::Live { peer, .. } = link else {
+                continue;
+            };
+            let mut checked = peer.check_gate();
+            // A system call: only where it delays nobody's bytes.
+            if nth == 0 && idle {
+                checked = checked.and_then(|()| peer.check_program());
+            }
+            if let Err(error) = checked {
+                lost = Some((*conn, error));
+                break;
+            }
+        }
+        if let Some((conn, error)) = lost {
+            self.lose(conn, error);
+        }
+    }
+
+    /// Moves a piece of the oldest transfer of a connection.
+    fn serve(&mut self, conn: ConnId) {
+        let Some(Link::Live { peer, checked }) = self.links.get_mut(&conn) else {
+            return;
+        };
+        let Some(transfer) = self.queue.front(conn) else {
+            return;
+        };
+        let mut result = Ok(());
+        if *checked != self.round {
+            result = peer.check_program();
+            *checked = self.round;
+        }
+        let result =
+            result.and_then(|()| peer.step(self.memory, transfer.direction, &mut transfer.cursor));
+        match result {
+            Ok(()) if !transfer.cursor.is_done() => {}
+            Err(error) if error.status == Status::PeerLost => self.lose(conn, error),
+            result => self.queue.end_front(conn, result),
+        }
+    }
+
+    /// Shuts the gate and gives up all that this transport has of its peers.
+    fn shut(&mut self) {
+        for conn in self.links.keys().copied().collect::<Vec<_>>() {
+            self.disconnect(conn);
+        }
+        if let Some(open) = self.open() {
+            open.gate.close();
+            open.fuse.blow();
+            registry::leave(open.gate.incarnation());
+        }
+    }
+
+    fn still_inside(&self) -> Option<u32> {
+        self.open().and_then(|open| open.gate.still_inside())
+    }
+}
+
+impl Backend for Local {
+    fn kind(&self) -> Kind {
+        Kind::Local
+    }
+
+    fn metadata(&self) -> &[u8] {
+        &self.metadata
+    }
+
+    fn connect(&mut self, conn: ConnId, metadata: &[u8], remote: Region) -> Result<()> {
+        let Some(open) = self.open() else {
+            fail!(Closed, "the transport is closed")
+        };
+        if remote.block_len() != self.region.block_len() {
+            fail!(
+                Incompatible,
+                "the peer's block_len is {}, but this transport's is {}",
+                remote.block_len(),
+                self.region.block_len()
+            );
+        }
+        let peer = Peer::connect(
+            &Metadata::parse(metadata)?,
+            &remote,
+            &self.host,
+            self.process,
+        )?;
+        if let Some(pidfd) = peer.pidfd() {
+            let data = epoll::EventData::new_u64(conn.0);
+            epoll::add(&open.epoll, pidfd, data, epoll::EventFlags::IN)
+                .map_err(|errno| Error::new(Status::NoMemory, format!("epoll_ctl: {errno}")))?;
+        }
+        self.links.insert(conn, Link::Live { peer, checked: 0 });
+        Ok(())
+    }
+
+    fn disconnect(&mut self, conn: ConnId) {
+        self.queue.forget(conn);
+        if let Some(Link::Live { peer, .. }) = self.links.remove(&conn) {
+            self.unwatch(&peer);
+        }
+    }
+
+    fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start> {
+        if self.open().is_none() {
+            fail!(Closed, "the transport is closed");
+        }
+        let peer = match self.links.get(&conn) {
+            Some(Link::Live { peer, .. }) => peer,
+            Some(Link::Lost(error)) => return Err(error.clone()),
+            None => fail!(NotFound, "there is no connection {}", conn.0),
+        };
+        let mut cursor = Cursor::new(runs, self.region.block_len());
+        let now = cursor.total_bytes() <= INLINE_BYTES
+            && cursor.runs_left() <= INLINE_RUNS
+            && !self.queue.has_work_for(conn);
+        let mut result = peer.check();
+        if now {
+            // So little is moved in one step.
+            result = result.and_then(|()| peer.step(self.memory, direction, &mut cursor));
+        }
+        match result {
+            Err(error) if error.status == Status::PeerLost => {
+                self.lose(conn, error.clone());
+                return Err(error);
+            }
+            Ok(()) if now => return Ok(Start::Done),
+            Err(error) => self.queue.ended(op, Err(error)),
+            Ok(()) => self.queue.push(
+                conn,
+                Transfer {
+                    op,
+                    direction,
+                    cursor,
+                },
+            ),
+        }
+        Ok(Start::Running)
+    }
+
+    fn stop(&mut self, op: OpId) -> Stop {
+        // Copies happen only inside of `start` and `progress`: now nothing is being copied.
+        self.queue.stop(op);
+        Stop::Stopped
+    }
+
+    fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
+        if self.open().is_none() {
+            return;
+        }
+        self.round += 1;
+        self.find_dead();
+        self.watch();
+        while let Some(conn) = self.queue.begin_turn() {
+            self.serve(conn);
+            self.queue.end_turn(conn);
+            if Instant::now() >= deadline {
+                break;
+            }
+        }
+        self.queue.take_events(events);
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        self.queue.is_idle().then_some(IDLE)
+    }
+
+    fn try_close(&mut self) -> Result<()> {
+        self.shut();
+        if let Some(pid) = self.still_inside() {
+            fail!(
+                Timeout,
+                "process {pid} is in the middle of a copy to or from this region; if it is stopped, it must go on \
+                 or be killed before the region is free"
+            );
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    fn force_close(&mut self) {
+        self.shut();
+        let deadline = Instant::now() + PATIENCE;
+        while let Some(pid) = self.still_inside() {
+            if Instant::now() >= deadline {
+                log!(
+                    Error,
+                    "closing a LOCAL transport by force while process {pid} is in the middle of a copy: if it has \
+                     the region mapped, it may still read or write a piece of that memory when it goes on"
+                );
+                if let Some(open) = self.open.take() {
+                    open.fuse.abandon();
+                }
+                break;
+            }
+            sleep(Duration::from_millis(1));
+        }
+        self.open = None;
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        self.force_close();
+    }
+}
+
+/// A descriptor of our own for the region's file, and how peers find it.
+fn take_region_fd(region: &Region, fd: RawFd, offset: u64) -> Result<(OwnedFd, RegionFile)> {
+    let owned = match mapping::duplicate(fd) {
+        Ok(owned) => owned,
+        Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
+            fail!(
+                InvalidArg,
+                "region_fd is {fd}, which is not an open file descriptor"
+            )
+        }
+        Err(error) => fail!(NoMemory, "duplicating region_fd {fd}: {error}"),
+    };
+    let unusable = |errno: rustix::io::Errno| {
+        Error::new(
+            Status::InvalidArg,
+            format!("region_fd {fd} cannot be looked at: {errno}"),
+        )
+    };
+    if !identify(&owned).map_err(unusable)?.is_file {
+        fail!(
+            InvalidArg,
+            "region_fd is {fd}, which is not a regular file or memory file"
+        );
+    }
+    let page = mapping::page_size();
+    if offset % page != region.base() % page {
+        fail!(
+            InvalidArg,
+            "region_offset is {offset}, but memory at {:#x} can only be at {} plus a multiple of {page}",
+            region.base(),
+            region.base() % page
+        );
+    }
+    let size = fstat(&owned).map_err(unusable)?.st_size as u64;
+    if offset
+        .checked_add(region.bytes())
+        .is_none_or(|end| end > size)
+    {
+        fail!(
+            InvalidArg,
+            "region_offset is {offset} and the region has {} bytes, but region_fd has only {size}",
+            region.bytes()
+        );
+    }
+    if !fcntl_get_seals(&owned).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        log!(
+            Warn,
+            "region_fd is not a memfd sealed with F_SEAL_SHRINK: peers will not map the region, but copy more \
+             slowly by process_vm"
+        );
+    }
+    let file = file_ref(&owned)?;
+    Ok((owned, RegionFile { file, offset }))
+}
+
+fn file_ref(file: impl AsFd) -> Result<FileRef> {
+    use std::os::fd::AsRawFd;
+    let id = identify(&file).map_err(|errno| {
+        Error::new(
+            Status::Unavailable,
+            format!("statx of an own file: {errno}"),
+        )
+    })?;
+    Ok(FileRef {
+        fd: file.as_fd().as_raw_fd(),
+        dev: id.dev,
+        ino: id.ino,
+    })
+}

@@ -1,0 +1,182 @@
+//! One connection to one peer: who it is, its gate, and the way to its memory.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use super::copy::Memory;
+use super::foreign::open_memory;
+use super::gate::{Slot, is_held, map_foreign};
+use super::identity::{Host, ProcessId, has_ended};
+use super::metadata::Metadata;
+use super::reach::{Reach, check_range, same_process};
+use super::registry;
+use crate::backend::Direction;
+use crate::error::{Result, Status, fail};
+use crate::extents::Cursor;
+use crate::log::log;
+use crate::region::Region;
+
+/// A peer whose memory can be reached.
+#[derive(Debug)]
+pub(super) struct Peer {
+    slot: Slot,
+    reach: Reach,
+    /// `None` for a transport of this process.
+    process: Option<Process>,
+    name: String,
+}
+
+/// Another process, and what tells of its end.
+#[derive(Debug)]
+struct Process {
+    id: ProcessId,
+    /// Becomes readable when it dies.
+    pidfd: OwnedFd,
+    /// Our own description of its control page, to ask for its lock.
+    control: OwnedFd,
+}
+
+impl Peer {
+    /// Finds the peer that `metadata` describes, and a way to `remote`, a part of its region.
+    pub(super) fn connect(
+        metadata: &Metadata,
+        remote: &Region,
+        host: &Host,
+        own: ProcessId,
+    ) -> Result<Peer> {
+        check_host(metadata, host)?;
+        check_range(&metadata.region, remote)?;
+        // An address of a peer is used as one of ours only when both agree: the process is this
+        // one, and it knows the transport. (Another copy of the library has its own registry.)
+        let (peer, why) = match registry::find(metadata.incarnation) {
+            Some(entry) if metadata.process == own => {
+                let reach = same_process(&entry, remote)?;
+                let slot = Slot::claim(entry.page, own)?;
+                let name = format!("{:?} (this process)", metadata.agent_name);
+                let peer = Peer {
+                    slot,
+                    reach,
+                    process: None,
+                    name,
+                };
+                (peer, "the peer is a transport of this process".to_owned())
+            }
+            _ => Peer::connect_process(metadata, remote, own)?,
+        };
+        peer.check()?;
+        log!(Info, "LOCAL peer {}: {why}", peer.name);
+        Ok(peer)
+    }
+
+    fn connect_process(
+        metadata: &Metadata,
+        remote: &Region,
+        own: ProcessId,
+    ) -> Result<(Peer, String)> {
+        let id = metadata.process;
+        let pidfd = id.open()?;
+        let (control, _) = open_memory(id.pid(), metadata.control, "the control page")?;
+        let slot = Slot::claim(map_foreign(&control, metadata.incarnation)?, own)?;
+        // The probe looks at the peer's memory: it needs a pass as any copy does.
+        let Some(pass) = slot.enter() else {
+            fail!(PeerLost, "the peer has closed its transport")
+        };
+        let (reach, why) = Reach::open(metadata, remote)?;
+        drop(pass);
+        let name = format!("{:?} (process {})", metadata.agent_name, id.pid());
+        Ok((
+            Peer {
+                slot,
+                reach,
+                process: Some(Process { id, pidfd, control }),
+                name,
+            },
+            why,
+        ))
+    }
+
+    /// Name and process, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What becomes readable when the peer's process dies.
+    pub(super) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
+        self.process.as_ref().map(|process| process.pidfd.as_fd())
+    }
+
+    /// `PeerLost` when the peer has closed its transport. Costs nearly nothing.
+    pub(super) fn check_gate(&self) -> Result<()> {
+        if !self.slot.is_open() {
+            fail!(PeerLost, "the peer has closed its transport");
+        }
+        Ok(())
+    }
+
+    /// `PeerLost` when the peer's program has ended, even if its process goes on with another one.
+    pub(super) fn check_program(&self) -> Result<()> {
+        if let Some(Process { id, control, .. }) = &self.process
+            && (!is_held(control) || !self.reach.leads_to_peer())
+        {
+            fail!(
+                PeerLost,
+                "process {} does not have its transport any more: it ended or started another program",
+                id.pid()
+            );
+        }
+        Ok(())
+    }
+
+    /// `PeerLost` when the peer is lost in any way.
+    pub(super) fn check(&self) -> Result<()> {
+        if let Some(Process { id, pidfd, .. }) = &self.process
+            && has_ended(pidfd)
+        {
+            fail!(PeerLost, "process {} is gone", id.pid());
+        }
+        self.check_gate()?;
+        self.check_program()
+    }
+
+    /// Moves a part of a transfer. `PeerLost` means that the peer is lost; other failures concern
+    /// the transfer alone.
+    pub(super) fn step(
+        &self,
+        local: Memory,
+        direction: Direction,
+        cursor: &mut Cursor,
+    ) -> Result<()> {
+        let Some(pass) = self.slot.enter() else {
+            fail!(PeerLost, "the peer has closed its transport")
+        };
+        let result = self.reach.step(local, direction, cursor);
+        drop(pass);
+        // Stopped for long inside, this process may have copied from memory, or to memory, that its
+        // owner has taken back by force.
+        self.check_gate()?;
+        match result {
+            // The end of a process shows in many ways; the most telling reason is the one to give.
+            Err(error) if error.status != Status::PeerLost => {
+                Err(self.check().err().unwrap_or(error))
+            }
+            result => result,
+        }
+    }
+}
+
+fn check_host(metadata: &Metadata, host: &Host) -> Result<()> {
+    if metadata.host.boot_id != host.boot_id {
+        fail!(
+            Incompatible,
+            "the peer runs on another host, or before a reboot: LOCAL reaches processes of one host only"
+        );
+    }
+    if metadata.host.pid_ns != host.pid_ns {
+        fail!(
+            Incompatible,
+            "the peer runs in another pid namespace ({} there, {} here): run both containers with one pid namespace",
+            metadata.host.pid_ns,
+            host.pid_ns
+        );
+    }
+    Ok(())
+}

@@ -1,0 +1,252 @@
+//! The three ways to a peer's memory, and the copying through each.
+
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+
+use super::copy::{Memory, copy, publish};
+use super::foreign::{Kind, open_memory};
+use super::mapping::{Mapping, page_size};
+use super::maps::{self, Backing};
+use super::metadata::{Metadata, RegionFile};
+use super::process_vm::ProcessVm;
+use super::registry;
+use crate::backend::Direction;
+use crate::error::{Error, Result, Status, fail};
+use crate::extents::Cursor;
+use crate::region::Region;
+
+/// Most that one step moves by plain copying.
+const STEP_BYTES: u64 = 256 << 10;
+/// Most pieces in one step: small ones cost more than their bytes.
+const STEP_PIECES: usize = 64;
+/// A way to the peer's memory. Using it is right only while the peer's gate holds the memory.
+#[derive(Debug)]
+pub(super) enum Reach {
+    /// The peer is a transport of this process.
+    SameProcess(Memory),
+    /// The peer's memory is mapped here.
+    Mapped {
+        /// The peer's range in this address space.
+        memory: Memory,
+        /// What keeps it there.
+        _mapping: Mapping,
+    },
+    /// The kernel copies between the two address spaces.
+    ProcessVm(ProcessVm),
+}
+
+impl Reach {
+    /// A way to `remote`, which lies in the region of `peer`, another process. Also says why the
+    /// way was chosen.
+    pub(super) fn open(peer: &Metadata, remote: &Region) -> Result<(Reach, String)> {
+        let why = match &peer.region_file {
+            None => "the peer's region has no file descriptor".to_owned(),
+            Some(file) => match map(peer, file, remote) {
+                Ok(reach) => return Ok((reach, "the peer's memory is mapped".to_owned())),
+                Err(error) => format!("the peer's memory cannot be mapped: {error}"),
+            },
+        };
+        match ProcessVm::open(peer.process.pid(), peer.fuse, remote) {
+            Ok(way) => Ok((Reach::ProcessVm(way), format!("process_vm, because {why}"))),
+            Err(error) => Err(Error::new(
+                error.status,
+                format!("{}; {why}", error.message),
+            )),
+        }
+    }
+
+    /// False when the memory at the other end is certainly not the peer's any more.
+    pub(super) fn leads_to_peer(&self) -> bool {
+        match self {
+            Reach::ProcessVm(way) => way.has_same_space(),
+            Reach::SameProcess(_) | Reach::Mapped { .. } => true,
+        }
+    }
+
+    /// Moves a part of a transfer that is small enough to be waited for. The caller holds a pass of
+    /// the peer's gate.
+    pub(super) fn step(
+        &self,
+        local: Memory,
+        direction: Direction,
+        cursor: &mut Cursor,
+    ) -> Result<()> {
+        match self {
+            Reach::SameProcess(remote) | Reach::Mapped { memory: remote, .. } => {
+                plain_step(local, *remote, direction, cursor);
+                Ok(())
+            }
+            Reach::ProcessVm(way) => way.step(local, direction, cursor),
+        }
+    }
+}
+
+fn plain_step(local: Memory, remote: Memory, direction: Direction, cursor: &mut Cursor) {
+    let mut left = STEP_BYTES;
+    for _ in 0..STEP_PIECES {
+        let Some(piece) = cursor.next_piece(left) else {
+            break;
+        };
+        match direction {
+            Direction::Write => copy(remote, piece.remote, local, piece.local, piece.len),
+            Direction::Read => copy(local, piece.local, remote, piece.remote, piece.len),
+        }
+        left -= piece.len;
+        if left == 0 {
+            break;
+        }
+    }
+    publish();
+}
+
+/// Maps just the pages of `remote`.
+fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
+    let (file, kind) = open_memory(peer.process.pid(), region.file, "the region's file")?;
+    let refused = |errno: rustix::io::Errno| Error::new(Status::Unavailable, errno.to_string());
+    // Without the seal the peer could cut the file short, and a copy would end in SIGBUS.
+    if !fcntl_get_seals(&file)
+        .map_err(refused)?
+        .contains(SealFlags::SHRINK)
+    {
+        fail!(
+            Unavailable,
+            "its file is not sealed against shrinking (F_SEAL_SHRINK), so that touching it could be fatal"
+        );
+    }
+    let stat = fstat(&file).map_err(refused)?;
+    // Both sums were checked when the metadata was: the region lies in its file without wrapping.
+    let start = region.offset + (remote.base() - peer.region.base());
+    let end = start + remote.bytes();
+    if (stat.st_size as u64) < end {
+        fail!(
+            Incompatible,
+            "its file has {} bytes, but the peer's range ends at {end}",
+            stat.st_size
+        );
+    }
+    let page = match kind {
+        Kind::Plain => page_size(),
+        Kind::Huge => (stat.st_blksize as u64).max(page_size()),
+    };
+    let first = start - start % page;
+    let len = (end - first) as usize;
+    let mapping = match kind {
+        Kind::Plain => Mapping::for_huge_pages(&file, first, len),
+        Kind::Huge => Mapping::anywhere(&file, first, len),
+    };
+    let mapping = mapping.map_err(refused)?;
+    let address = mapping.address() as u64 + (start - first);
+    // SAFETY: the mapping has these bytes, readable and writable; the file cannot shrink below
+    // them; and the mapping lives as long as the `Reach` whose copies use it.
+    let memory = unsafe { Memory::new(address, remote.bytes()) };
+    Ok(Reach::Mapped {
+        memory,
+        _mapping: mapping,
+    })
+}
+
+/// The memory of a transport's own region, if it is there; see [`maps::check`].
+pub(super) fn own_memory(region: &Region, backing: Option<Backing>) -> Result<Memory> {
+    maps::check(region, backing)?;
+    // SAFETY: it is mapped, readable and writable. The caller of the library promises that it stays
+    // so until the transport is closed, and a closed transport copies nothing.
+    Ok(unsafe { Memory::new(region.base(), region.bytes()) })
+}
+
+/// A way to `remote`, a part of the region of a transport of this process: it is simply there.
+pub(super) fn same_process(peer: &registry::Entry, remote: &Region) -> Result<Reach> {
+    check_range(&peer.region, remote)?;
+    // SAFETY: the transport found its region mapped, readable and writable. Its owner keeps it so
+    // until the gate is shut and nobody is inside, and copies are made only with a pass of the gate.
+    Ok(Reach::SameProcess(unsafe {
+        Memory::new(remote.base(), remote.bytes())
+    }))
+}
+
+/// Refuses a range that is not a part of the peer's region.
+pub(super) fn check_range(region: &Region, remote: &Region) -> Result<()> {
+    if !region.covers(remote) {
+        fail!(
+            Incompatible,
+            "the peer's range {:#x} to {:#x} is not inside of the region {:#x} to {:#x} that its metadata describes",
+            remote.base(),
+            remote.end(),
+            region.base(),
+            region.end()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::local::fuse::Fuse;
+    use crate::extents::Runs;
+    use proptest::prelude::*;
+    use std::process::id;
+
+    fn memory_of(bytes: &mut [u8]) -> Memory {
+        // SAFETY: the tests keep `bytes` alive and look at them only between copies.
+        unsafe { Memory::new(bytes.as_mut_ptr() as u64, bytes.len() as u64) }
+    }
+
+    fn region_of(bytes: &[u8], block_len: u64) -> Region {
+        Region::new(
+            bytes.as_ptr() as u64,
+            bytes.len() as u64 / block_len,
+            block_len,
+        )
+        .unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        // Every way moves the same bytes, in both directions, and none besides them.
+        #[test]
+        fn all_ways_move_the_blocks(
+            (locals, remotes) in (1usize..40).prop_flat_map(|n| (
+                Just((0..40u32).collect::<Vec<_>>()).prop_shuffle().prop_map(move |v| v[..n].to_vec()),
+                Just((0..40u32).collect::<Vec<_>>()).prop_shuffle().prop_map(move |v| v[..n].to_vec()),
+            )),
+            block_len in prop::sample::select(vec![1u64, 7, 4096, 70_000]),
+            read in any::<bool>(),
+            by_kernel in any::<bool>(),
+        ) {
+            let len = 40 * block_len as usize;
+            let mut here: Vec<u8> = (0..len).map(|i| (i * 7 + i / 256) as u8).collect();
+            let mut there: Vec<u8> = (0..len).map(|i| (i * 11 + i / 251 + 3) as u8).collect();
+            let (mut want_here, mut want_there) = (here.clone(), there.clone());
+            let n = block_len as usize;
+            for (l, r) in locals.iter().zip(&remotes) {
+                let (l, r) = (*l as usize * n, *r as usize * n);
+                if read {
+                    want_here[l..l + n].copy_from_slice(&there[r..r + n]);
+                } else {
+                    want_there[r..r + n].copy_from_slice(&here[l..l + n]);
+                }
+            }
+            let (local, remote) = (region_of(&here, block_len), region_of(&there, block_len));
+            let runs = Runs::merge(&locals, &remotes, &local, &remote).unwrap();
+            let mut cursor = Cursor::new(runs, block_len);
+            let fuse = Fuse::create().unwrap();
+            let way = if by_kernel {
+                Reach::ProcessVm(ProcessVm::open(id(), fuse.address(), &remote).unwrap())
+            } else {
+                Reach::SameProcess(memory_of(&mut there))
+            };
+            let memory = memory_of(&mut here);
+            let direction = if read { Direction::Read } else { Direction::Write };
+            let mut steps = 0;
+            while !cursor.is_done() {
+                way.step(memory, direction, &mut cursor).unwrap();
+                steps += 1;
+            }
+            let bytes = locals.len() as u64 * block_len;
+            prop_assert!(steps <= bytes / STEP_BYTES + locals.len() as u64 / 64 + 2);
+            // Through the pointers, since the compiler saw nobody write.
+            prop_assert!(std::hint::black_box(&mut here) == &want_here);
+            prop_assert!(std::hint::black_box(&mut there) == &want_there);
+        }
+    }
+}

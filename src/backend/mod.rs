@@ -1,0 +1,119 @@
+//! The contract between the transport and what really moves bytes.
+//!
+//! A backend is told what to move and says when it ended. It knows nothing of the ids that callers
+//! see, of peers' names, or of who asks for a result; it is never asked anything while it works, and
+//! no call waits for a peer. The transport calls it under its own lock, one call at a time.
+
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::extents::Runs;
+use crate::region::Region;
+
+pub mod local;
+
+/// Which backend serves a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// Copies between processes of one host.
+    Local,
+    /// NIXL over UCX.
+    Nixl,
+}
+
+/// One registration of one peer. Chosen by the transport, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ConnId(pub u64);
+
+/// One transfer. Chosen by the transport, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OpId(pub u64);
+
+/// Which way the bytes go, seen from this side.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    /// Local blocks into the peer's.
+    Write,
+    /// The peer's blocks into local ones.
+    Read,
+}
+
+/// What a backend has to tell.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// The transfer ended and touches no memory any more, on either side. Exactly once for every
+    /// running transfer, except one that [`Backend::stop`] answered with [`Stop::Stopped`].
+    Ended {
+        /// Which one.
+        op: OpId,
+        /// How: `Ok` when the bytes have arrived.
+        result: Result<()>,
+    },
+    /// The peer is gone for good. At most once for a connection. Its transfers end by their own
+    /// events, before or after this one.
+    Lost {
+        /// Whose registration.
+        conn: ConnId,
+        /// Why, with status `PeerLost`.
+        error: Error,
+    },
+}
+
+/// How far a transfer got when it was started.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Start {
+    /// An [`Event::Ended`] follows.
+    Running,
+    /// The bytes have arrived; no event will follow.
+    Done,
+}
+
+/// What became of a transfer that should stop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// It touches no memory any more and no event will follow.
+    Stopped,
+    /// It cannot be stopped now. An [`Event::Ended`] follows when it has ended, with the real
+    /// outcome, or with status `Cancelled`.
+    Draining,
+}
+
+/// What moves bytes.
+pub trait Backend: Send {
+    /// Which one this is.
+    fn kind(&self) -> Kind;
+
+    /// What a peer needs to reach this transport. The same bytes on every call.
+    fn metadata(&self) -> &[u8];
+
+    /// Prepares access to `remote`, memory of the peer that `metadata` (untrusted) describes. Other
+    /// connections, also to the same peer, stay as they are. On failure nothing is left behind.
+    fn connect(&mut self, conn: ConnId, metadata: &[u8], remote: Region) -> Result<()>;
+
+    /// Gives up a connection. Every transfer of it has ended or answered `stop`; what still drains
+    /// keeps what it needs until it ends.
+    fn disconnect(&mut self, conn: ConnId);
+
+    /// Takes on a transfer, whose runs lie inside both regions. It never waits, and copies at most
+    /// a few small blocks itself. `Err` means that nothing runs; status `PeerLost` means that the
+    /// connection is of no use any more.
+    fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start>;
+
+    /// Stops a running transfer, one for which no event was given out yet. May be asked again.
+    fn stop(&mut self, op: OpId) -> Stop;
+
+    /// Does work until `deadline` (exceeded by one small piece at most), fairly between connections,
+    /// and appends what happened.
+    fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>);
+
+    /// How long a waiting caller may sleep before the next `progress`; `None`: there is work now.
+    fn idle_for(&self) -> Option<Duration>;
+
+    /// Gives up the transport's memory: no new access by peers, registrations and handles released.
+    /// Every transfer has ended or answered `stop`. `Err` (status `Timeout`) says what could still
+    /// touch the memory: call again later. After `Ok` only `metadata` and `kind` may be called.
+    fn try_close(&mut self) -> Result<()>;
+
+    /// Ends `try_close` by force.
+    fn force_close(&mut self);
+}

@@ -1,0 +1,140 @@
+//! The log: process-wide, silent unless asked for.
+//!
+//! Messages that arise inside a call are kept on the calling thread and delivered when the call has
+//! let go of every lock ([`Batch`]), so that a callback may call the library again.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::{CStr, CString};
+use std::io::Write;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use once_cell::sync::Lazy;
+use parking_lot::RwLock;
+
+/// Severity, from what a person must see to what only a debugging one wants.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[repr(i32)]
+pub enum Level {
+    /// Something is broken and stays so.
+    Error = 1,
+    /// Something failed, or works worse than it could.
+    Warn = 2,
+    /// What was chosen and why.
+    Info = 3,
+    /// Every transfer.
+    Debug = 4,
+}
+
+/// Where messages go.
+pub type Sink = Box<dyn Fn(Level, &CStr) + Send + Sync>;
+
+enum Target {
+    /// Nobody has set a callback: `$DT_LOG` decides, and stderr shows.
+    Environment,
+    Off,
+    Callback(Sink),
+}
+
+static TARGET: RwLock<Target> = RwLock::new(Target::Environment);
+/// The highest level that is wanted; `UNREAD` until `$DT_LOG` was looked at.
+static MAX_LEVEL: AtomicI32 = AtomicI32::new(UNREAD);
+const UNREAD: i32 = -1;
+
+static ENVIRONMENT_LEVEL: Lazy<i32> = Lazy::new(|| match std::env::var("DT_LOG").as_deref() {
+    Ok("error") => Level::Error as i32,
+    Ok("warn") => Level::Warn as i32,
+    Ok("info") => Level::Info as i32,
+    Ok("debug") => Level::Debug as i32,
+    _ => 0,
+});
+
+thread_local! {
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static PENDING: RefCell<Vec<(Level, String)>> = const { RefCell::new(Vec::new()) };
+    static IN_SINK: Cell<bool> = const { Cell::new(false) };
+}
+
+/// True when a message of `level` would go anywhere: ask before building a costly one.
+pub fn enabled(level: Level) -> bool {
+    let max = match MAX_LEVEL.load(Ordering::Relaxed) {
+        UNREAD => *ENVIRONMENT_LEVEL,
+        max => max,
+    };
+    level as i32 <= max
+}
+
+/// Sends messages up to `max_level` to `sink`; `None` switches the log off. When it returns, no
+/// thread is inside the old sink, nor will one enter it. From inside a sink it does nothing.
+pub fn set_sink(sink: Option<Sink>, max_level: i32) {
+    if IN_SINK.get() {
+        return;
+    }
+    let mut target = TARGET.write();
+    MAX_LEVEL.store(
+        if sink.is_some() { max_level.max(0) } else { 0 },
+        Ordering::Relaxed,
+    );
+    *target = sink.map_or(Target::Off, Target::Callback);
+}
+
+/// Takes a message. Use the macro [`log!`], which checks the level first.
+pub fn emit(level: Level, message: String) {
+    if DEPTH.get() > 0 {
+        // While a thread ends, its list is gone: what arises then is dropped.
+        let _ = PENDING.try_with(|pending| pending.borrow_mut().push((level, message)));
+    } else {
+        deliver(level, message);
+    }
+}
+
+fn deliver(level: Level, message: String) {
+    // A sink that makes the library log would otherwise call itself without end.
+    if IN_SINK.replace(true) {
+        return;
+    }
+    match &*TARGET.read_recursive() {
+        Target::Off => {}
+        Target::Environment => {
+            // A closed stderr is no reason to fail.
+            let _ = writeln!(std::io::stderr(), "libdatatransport: {message}");
+        }
+        Target::Callback(sink) => {
+            if let Ok(text) = CString::new(message) {
+                sink(level, &text);
+            }
+        }
+    }
+    IN_SINK.set(false);
+}
+
+/// While one lives on a thread, the thread's messages wait; the outermost delivers them when dropped.
+pub struct Batch(());
+
+impl Batch {
+    /// Starts a batch, or joins the one that this thread is in.
+    pub fn open() -> Batch {
+        DEPTH.set(DEPTH.get() + 1);
+        Batch(())
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        DEPTH.set(DEPTH.get() - 1);
+        if DEPTH.get() == 0 {
+            for (level, message) in PENDING.try_with(RefCell::take).unwrap_or_default() {
+                deliver(level, message);
+            }
+        }
+    }
+}
+
+/// `log!(Warn, "peer {id} is gone")`.
+macro_rules! log {
+    ($level:ident, $($arg:tt)+) => {
+        if $crate::log::enabled($crate::log::Level::$level) {
+            $crate::log::emit($crate::log::Level::$level, format!($($arg)+));
+        }
+    };
+}
+pub(crate) use log;
