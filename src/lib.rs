@@ -3,6 +3,9 @@
 //! The product is the C ABI of `include/dt.h`. This page is the map of the crate, in the order in
 //! which data flows; a module uses only what stands below it.
 //!
+//! - [`transport`]: one transport; ties the rooms below together under one lock.
+//! - [`peers`]: registrations of peers, their fault state, their generations.
+//! - [`ledger`]: the life of every transfer id; a pure state machine.
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`region`]: block geometry.
 //! - [`backend`]: what moves bytes: LOCAL (same host).
@@ -13,5 +16,8 @@ pub mod backend;
 pub mod error;
 pub mod extents;
 pub mod fingerprint;
+pub mod ledger;
 pub mod log;
+pub mod peers;
 pub mod region;
+pub mod transport;

@@ -11,6 +11,8 @@ use crate::extents::Runs;
 use crate::region::Region;
 
 pub mod local;
+#[cfg(test)]
+pub mod sim;
 
 /// Which backend serves a transport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

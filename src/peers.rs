@@ -1,0 +1,249 @@
+//! Registrations of peers: which name means which connection, and whether it can be used.
+//!
+//! A peer *id* is the caller's name; a *registration* is what one add made of it. When an id is
+//! removed and added again, the new registration shares nothing with the old one but the name under
+//! which transfers surface: that name lives as a [`PeerKey`] until the last of them was reported.
+
+use std::collections::HashMap;
+
+use crate::backend::ConnId;
+use crate::error::{Error, Result, Status};
+use crate::region::Region;
+
+/// A peer id as a number, valid while the id is registered or a transfer of it can still surface.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct PeerKey(u64);
+
+/// This many failed transfers in a row, with no success between, fault a peer.
+const MAX_STRIKES: u32 = 3;
+
+/// One add of one peer.
+#[derive(Debug)]
+pub struct Registration {
+    /// The name it has with the ledger.
+    pub key: PeerKey,
+    /// The name it has with the backend.
+    pub conn: ConnId,
+    /// The peer's blocks.
+    pub region: Region,
+    strikes: u32,
+    fault: Option<Error>,
+}
+
+/// All peer ids of one transport.
+#[derive(Debug, Default)]
+pub struct Peers {
+    last_key: u64,
+    keys: HashMap<String, PeerKey>,
+    names: HashMap<PeerKey, String>,
+    registered: HashMap<PeerKey, Registration>,
+    by_conn: HashMap<ConnId, PeerKey>,
+}
+
+impl Peers {
+    /// Registers `name`, which is not registered now.
+    pub fn insert(&mut self, name: &str, conn: ConnId, region: Region) {
+        let key = match self.keys.get(name) {
+            Some(key) => *key,
+            None => {
+                self.last_key += 1;
+                let key = PeerKey(self.last_key);
+                self.keys.insert(name.to_owned(), key);
+                self.names.insert(key, name.to_owned());
+                key
+            }
+        };
+        self.by_conn.insert(conn, key);
+        let registration = Registration {
+            key,
+            conn,
+            region,
+            strikes: 0,
+            fault: None,
+        };
+        let old = self.registered.insert(key, registration);
+        debug_assert!(old.is_none(), "an id is removed before it is added again");
+    }
+
+    /// Ends the registration of `name`. Its key stays until [`sweep`](Self::sweep).
+    pub fn remove(&mut self, name: &str) -> Option<Registration> {
+        let registration = self.registered.remove(self.keys.get(name)?)?;
+        self.by_conn.remove(&registration.conn);
+        Some(registration)
+    }
+
+    /// The registration of `name`, healthy or not.
+    pub fn get(&self, name: &str) -> Result<&Registration> {
+        self.keys
+            .get(name)
+            .and_then(|key| self.registered.get(key))
+            .ok_or_else(|| Error::new(Status::NotFound, format!("peer {name:?} is not registered")))
+    }
+
+    /// The key of `name`, also of a removed peer whose transfers can still surface.
+    pub fn key(&self, name: &str) -> Option<PeerKey> {
+        self.keys.get(name).copied()
+    }
+
+    /// The name of `key`.
+    pub fn name(&self, key: PeerKey) -> Option<&str> {
+        self.names.get(&key).map(String::as_str)
+    }
+
+    /// Gives up the name of `key` if it is not registered; no transfer of it can surface any more.
+    pub fn sweep(&mut self, key: PeerKey) {
+        if !self.registered.contains_key(&key)
+            && let Some(name) = self.names.remove(&key)
+        {
+            self.keys.remove(&name);
+        }
+    }
+
+    /// The ids that are registered.
+    pub fn registered_names(&self) -> Vec<String> {
+        self.registered
+            .keys()
+            .filter_map(|key| self.names.get(key).cloned())
+            .collect()
+    }
+
+    /// How many are registered.
+    pub fn count(&self) -> usize {
+        self.registered.len()
+    }
+
+    /// A transfer over `conn` ended. Returns the name and the fault if this faulted the peer.
+    ///
+    /// A registration that was removed meanwhile is not concerned: a straggler of the old one must
+    /// not harm the new one.
+    pub fn record(&mut self, conn: ConnId, result: &Result<()>) -> Option<(&str, &Error)> {
+        let key = self.by_conn.get(&conn)?;
+        let registration = self.registered.get_mut(key)?;
+        let fault = match result {
+            Ok(()) => {
+                registration.strikes = 0;
+                return None;
+            }
+            Err(error) if error.status == Status::Cancelled => return None,
+            Err(error) if error.status == Status::PeerLost => error.clone(),
+            Err(error) => {
+                registration.strikes += 1;
+                if registration.strikes < MAX_STRIKES {
+                    return None;
+                }
+                error.clone().context(format!(
+                    "{MAX_STRIKES} transfers in a row failed, the last one"
+                ))
+            }
+        };
+        self.fault(conn, fault)
+    }
+
+    /// The peer of `conn` cannot be used any more. The first fault stays: later ones say less.
+    pub fn fault(&mut self, conn: ConnId, fault: Error) -> Option<(&str, &Error)> {
+        let key = self.by_conn.get(&conn)?;
+        let registration = self.registered.get_mut(key)?;
+        if registration.fault.is_some() {
+            return None;
+        }
+        let fault = registration.fault.insert(fault);
+        Some((self.names.get(key)?, fault))
+    }
+}
+
+impl Registration {
+    /// Why the peer cannot be used, if so.
+    pub fn fault(&self) -> Option<&Error> {
+        self.fault.as_ref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region() -> Region {
+        Region::new(4096, 4, 64).unwrap()
+    }
+
+    fn failure(status: Status) -> Result<()> {
+        Err(Error::new(status, "it broke"))
+    }
+
+    #[test]
+    fn three_failures_in_a_row_fault_a_peer() {
+        let mut peers = Peers::default();
+        let conn = ConnId(1);
+        peers.insert("a", conn, region());
+        for result in [
+            failure(Status::Backend),
+            failure(Status::Backend),
+            Ok(()),
+            failure(Status::Backend),
+        ] {
+            assert_eq!(peers.record(conn, &result), None);
+        }
+        assert_eq!(peers.record(conn, &failure(Status::Cancelled)), None);
+        assert_eq!(peers.record(conn, &failure(Status::Backend)), None);
+        let (name, fault) = peers.record(conn, &failure(Status::Backend)).unwrap();
+        assert_eq!((name, fault.status), ("a", Status::Backend));
+        assert_eq!(
+            fault.message,
+            "3 transfers in a row failed, the last one: it broke"
+        );
+        // A fault lasts: success does not lift it, a later fault does not replace it.
+        assert_eq!(peers.record(conn, &Ok(())), None);
+        assert_eq!(
+            peers.fault(conn, Error::new(Status::PeerLost, "gone")),
+            None
+        );
+        assert_eq!(
+            peers.get("a").unwrap().fault().unwrap().status,
+            Status::Backend
+        );
+    }
+
+    #[test]
+    fn one_lost_connection_faults_at_once() {
+        let mut peers = Peers::default();
+        peers.insert("a", ConnId(1), region());
+        assert!(
+            peers
+                .record(ConnId(1), &failure(Status::PeerLost))
+                .is_some()
+        );
+        assert!(peers.get("a").unwrap().fault().is_some());
+    }
+
+    #[test]
+    fn stragglers_of_an_old_registration_do_not_harm_the_new_one() {
+        let mut peers = Peers::default();
+        peers.insert("a", ConnId(1), region());
+        let key = peers.get("a").unwrap().key;
+        assert_eq!(peers.remove("a").unwrap().conn, ConnId(1));
+        assert_eq!(peers.get("a").unwrap_err().status, Status::NotFound);
+        peers.insert("a", ConnId(2), region());
+        assert_eq!(peers.record(ConnId(1), &failure(Status::PeerLost)), None);
+        assert!(peers.get("a").unwrap().fault().is_none());
+        assert_eq!(
+            peers.get("a").unwrap().key,
+            key,
+            "transfers surface under one name"
+        );
+    }
+
+    #[test]
+    fn a_name_lives_until_it_is_swept() {
+        let mut peers = Peers::default();
+        peers.insert("a", ConnId(1), region());
+        let key = peers.key("a").unwrap();
+        peers.sweep(key);
+        assert!(peers.get("a").is_ok(), "a registered name is not swept");
+        peers.remove("a");
+        assert_eq!(peers.key("a"), Some(key));
+        peers.sweep(key);
+        assert_eq!(peers.key("a"), None);
+        assert_eq!(peers.name(key), None);
+        assert_eq!((peers.count(), peers.registered_names().len()), (0, 0));
+    }
+}

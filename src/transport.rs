@@ -1,0 +1,645 @@
+//! One transport: region, peers, ledger and backend, tied together under one lock.
+//!
+//! Every public method may be called from any thread. None of them waits for a peer, except
+//! [`wait`](Transport::wait) and [`close`](Transport::close), which give the lock up while they do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::backend::local::Local;
+use crate::backend::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use crate::error::{Error, Result, Status, fail};
+use crate::extents::Runs;
+use crate::fingerprint;
+use crate::ledger::{Counts, Ledger, Standing, Terms};
+use crate::log::log;
+use crate::peers::{PeerKey, Peers};
+use crate::region::Region;
+
+pub use crate::ledger::{Completion, XferId};
+
+/// Which backend the caller asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BackendChoice {
+    /// `$DT_BACKEND` if set, else the best that loads.
+    Auto,
+    /// Same host, embedded.
+    Local,
+    /// NIXL.
+    Nixl,
+}
+
+/// File descriptor that backs the region. It is duplicated, not taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RegionFd {
+    /// The descriptor.
+    pub fd: i32,
+    /// Where the region starts in it.
+    pub offset: u64,
+}
+
+/// Everything that [`Transport::create`] wants to know.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The caller's memory, which outlives the transport.
+    pub region: Region,
+    /// What backs it, if peers may map it.
+    pub region_fd: Option<RegionFd>,
+    /// Which backend.
+    pub backend: BackendChoice,
+    /// Unique name of this node; `None`: generated.
+    pub agent_name: Option<String>,
+    /// Model configuration; `None`: no fingerprint.
+    pub config_json: Option<String>,
+    /// Work that one poll does before it returns.
+    pub poll_budget: Duration,
+}
+
+/// What to do with a transfer that the caller does not want any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CancelMode {
+    /// Forget it now; what cannot be stopped drains.
+    Immediate,
+    /// Forget it only if it has stopped.
+    Wait,
+}
+
+/// Counters of a transport.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    /// Of transfers.
+    pub transfers: Counts,
+    /// Calls of poll and wait.
+    pub polls: u64,
+    /// Registered peers.
+    pub peers: u64,
+}
+
+/// One transport.
+pub struct Transport {
+    region: Region,
+    fingerprint: String,
+    agent_name: String,
+    kind: Kind,
+    poll_budget: Duration,
+    /// The process that made it: a forked child shares nothing with it but a copy of this memory.
+    pid: u32,
+    /// Set by the first `close`; nothing but `close` is accepted after it.
+    closing: AtomicBool,
+    /// Set after a panic: the state behind the lock is not to be trusted.
+    broken: AtomicBool,
+    /// Signalled when work or completions have come, for threads in `wait`.
+    news: Condvar,
+    /// Always there; `drop` alone takes it.
+    inner: Option<Mutex<Inner>>,
+}
+
+struct Inner {
+    backend: Box<dyn Backend>,
+    peers: Peers,
+    ledger: Ledger,
+    /// Reused by every progress call.
+    events: Vec<Event>,
+    last_conn: u64,
+    polls: u64,
+    /// `close` has dropped peers and transfers.
+    abandoned: bool,
+    /// `close` has ended, well or by force.
+    closed: bool,
+}
+
+/// Longest nap of a thread that waits for the backend while it closes.
+const CLOSE_NAP: Duration = Duration::from_millis(1);
+
+impl Transport {
+    /// A transport over `config.region`.
+    pub fn create(config: Config) -> Result<Transport> {
+        let fingerprint = fingerprint::compute(config.config_json.as_deref())?;
+        let agent_name = match config.agent_name.clone() {
+            Some(name) => name,
+            None => generated_name()?,
+        };
+        let backend = open_backend(&config, &agent_name)?;
+        Ok(Transport::over(backend, config, fingerprint, agent_name))
+    }
+
+    fn over(
+        backend: Box<dyn Backend>,
+        config: Config,
+        fingerprint: String,
+        agent_name: String,
+    ) -> Transport {
+        Transport {
+            region: config.region,
+            fingerprint,
+            agent_name,
+            kind: backend.kind(),
+            poll_budget: config.poll_budget,
+            pid: std::process::id(),
+            closing: AtomicBool::new(false),
+            broken: AtomicBool::new(false),
+            news: Condvar::new(),
+            inner: Some(Mutex::new(Inner {
+                backend,
+                peers: Peers::default(),
+                ledger: Ledger::default(),
+                events: Vec::new(),
+                last_conn: 0,
+                polls: 0,
+                abandoned: false,
+                closed: false,
+            })),
+        }
+    }
+
+    /// The local blocks.
+    pub fn region(&self) -> Region {
+        self.region
+    }
+
+    /// 16 hex digits, or "".
+    pub fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// Name of this node.
+    pub fn agent_name(&self) -> &str {
+        &self.agent_name
+    }
+
+    /// The backend in use.
+    pub fn backend_kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What a peer needs to add this transport.
+    pub fn agent_metadata(&self) -> Result<Vec<u8>> {
+        Ok(self.enter()?.backend.metadata().to_vec())
+    }
+
+    /// Registers a peer, in place of an older registration of the same id.
+    ///
+    /// The new connection is made before the old one is given up, so a refused add changes nothing.
+    pub fn add_peer(
+        &self,
+        peer_id: &str,
+        metadata: &[u8],
+        base: u64,
+        num_blocks: u64,
+        block_len: u64,
+    ) -> Result<()> {
+        let mut inner = self.enter()?;
+        if block_len != self.region.block_len() {
+            fail!(
+                Incompatible,
+                "block_len of peer {peer_id:?} is {block_len}, but the local one is {}",
+                self.region.block_len()
+            );
+        }
+        let remote = Region::new(base, num_blocks, block_len)
+            .map_err(|error| error.context(format_args!("peer {peer_id:?}")))?;
+        inner.last_conn += 1;
+        let conn = ConnId(inner.last_conn);
+        inner
+            .backend
+            .connect(conn, metadata, remote)
+            .map_err(|error| error.context(format_args!("peer {peer_id:?}")))?;
+        if inner.remove_peer(peer_id) {
+            self.news.notify_all();
+        }
+        inner.peers.insert(peer_id, conn, remote);
+        Ok(())
+    }
+
+    /// Ends the registration of a peer; its transfers are cancelled and surface when they stopped.
+    pub fn remove_peer(&self, peer_id: &str) -> Result<()> {
+        let mut inner = self.enter()?;
+        inner.peers.get(peer_id)?;
+        inner.remove_peer(peer_id);
+        self.news.notify_all();
+        Ok(())
+    }
+
+    /// `Ok` for a healthy peer, otherwise why it cannot be used.
+    pub fn peer_status(&self, peer_id: &str) -> Result<()> {
+        let inner = self.enter()?;
+        match inner.peers.get(peer_id)?.fault() {
+            None => Ok(()),
+            Some(fault) => Err(fault.clone().context(format_args!("peer {peer_id:?}"))),
+        }
+    }
+
+    /// Starts a transfer between local blocks and the peer's.
+    pub fn submit(
+        &self,
+        direction: Direction,
+        peer_id: &str,
+        local_idxs: &[u32],
+        remote_idxs: &[u32],
+        user_data: u64,
+    ) -> Result<XferId> {
+        let mut inner = self.enter()?;
+        let inner = &mut *inner;
+        let peer = inner.peers.get(peer_id)?;
+        if let Some(fault) = peer.fault() {
+            fail!(
+                PeerLost,
+                "peer {peer_id:?} is faulted ({fault}); remove it or add it again before you use it"
+            );
+        }
+        let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &peer.region)?;
+        let terms = Terms {
+            peer: peer.key,
+            conn: peer.conn,
+            direction,
+            bytes: runs.blocks() * self.region.block_len(),
+            user_data,
+        };
+        let op = OpId(inner.ledger.next_id());
+        let started = match inner.backend.start(terms.conn, op, direction, runs) {
+            Ok(started) => started,
+            Err(error) => {
+                let error = error.context(format_args!("peer {peer_id:?}"));
+                inner.judge(terms.conn, &Err(error.clone()));
+                return Err(error);
+            }
+        };
+        let id = inner.ledger.open(terms);
+        if started == Start::Done {
+            inner.settle(op, Ok(()));
+        }
+        self.news.notify_all();
+        Ok(id)
+    }
+
+    /// Drives progress, then hands at most `cap` completions of `peer_id` (`None`: of all) to `sink`.
+    /// Returns how many.
+    pub fn poll(
+        &self,
+        peer_id: Option<&str>,
+        cap: usize,
+        sink: &mut dyn FnMut(Completion),
+    ) -> Result<usize> {
+        let mut inner = self.enter()?;
+        inner.polls += 1;
+        self.drive(&mut inner);
+        let count = inner.report(peer_id, cap, sink);
+        // A thread in `wait` that lives in this call's shadow gets its turn.
+        MutexGuard::unlock_fair(inner);
+        Ok(count)
+    }
+
+    /// Like [`poll`](Self::poll), until something surfaces or `timeout` is over. With `cap` 0 it
+    /// returns when something could surface.
+    pub fn wait(
+        &self,
+        peer_id: Option<&str>,
+        cap: usize,
+        timeout: Duration,
+        sink: &mut dyn FnMut(Completion),
+    ) -> Result<usize> {
+        let deadline = Instant::now() + timeout;
+        let mut inner = self.enter()?;
+        inner.polls += 1;
+        loop {
+            self.drive(&mut inner);
+            let count = inner.report(peer_id, cap, sink);
+            if count > 0 || (cap == 0 && inner.has_ready(peer_id)) {
+                return Ok(count);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(0);
+            }
+            match inner.backend.idle_for() {
+                // Work is left: other threads get their turn between two slices of it.
+                None => MutexGuard::bump(&mut inner),
+                Some(nap) => {
+                    self.news.wait_for(&mut inner, nap.min(left));
+                }
+            }
+            self.check()?;
+        }
+    }
+
+    /// Gives up transfers. Returns those that are still in flight: none with `Immediate`.
+    pub fn cancel(&self, ids: &[XferId], mode: CancelMode) -> Result<Vec<XferId>> {
+        let mut inner = self.enter()?;
+        let mut still = Vec::new();
+        for &id in ids {
+            if inner.give_up(id, mode) == GivenUp::No {
+                still.push(id);
+            }
+        }
+        // Repetitions of an id that stays in flight are ignored, as the other ones are.
+        if still.len() > 1 {
+            let mut seen = std::collections::HashSet::new();
+            still.retain(|id| seen.insert(*id));
+        }
+        Ok(still)
+    }
+
+    /// The counters. They also answer after [`close`](Self::close).
+    pub fn stats(&self) -> Result<Stats> {
+        self.check_process()?;
+        let inner = self.lock();
+        Ok(Stats {
+            transfers: inner.ledger.counts(),
+            polls: inner.polls,
+            peers: inner.peers.count() as u64,
+        })
+    }
+
+    /// Refuses new work, cancels what is in flight and waits until nothing touches the region any
+    /// more. Status `Timeout`: something still could; call again. Idempotent.
+    pub fn close(&self, timeout: Duration) -> Result<()> {
+        self.check_process()?;
+        self.check_sound()?;
+        let deadline = Instant::now() + timeout;
+        self.closing.store(true, Ordering::SeqCst);
+        self.news.notify_all();
+        let mut nap = Duration::from_micros(20);
+        loop {
+            let obstacle = match self.lock().close_step(self.poll_budget) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(
+                    obstacle.context(format_args!("not closed after {} ms", timeout.as_millis()))
+                );
+            }
+            std::thread::sleep(nap.min(left));
+            nap = (nap * 2).min(CLOSE_NAP);
+        }
+    }
+
+    /// After a panic inside a call: everything is refused from now on.
+    pub fn mark_broken(&self) {
+        self.broken.store(true, Ordering::SeqCst);
+        self.news.notify_all();
+    }
+
+    fn enter(&self) -> Result<MutexGuard<'_, Inner>> {
+        self.check()?;
+        let inner = self.lock();
+        // Another thread may have closed while this one waited.
+        self.check()?;
+        Ok(inner)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.as_ref().expect("only drop takes it").lock()
+    }
+
+    fn check(&self) -> Result<()> {
+        self.check_process()?;
+        self.check_sound()?;
+        if self.closing.load(Ordering::SeqCst) {
+            fail!(Closed, "the transport is closed");
+        }
+        Ok(())
+    }
+
+    fn check_process(&self) -> Result<()> {
+        let pid = std::process::id();
+        if pid != self.pid {
+            fail!(
+                Forked,
+                "the transport belongs to process {}, this is its forked child {pid}: create one here",
+                self.pid
+            );
+        }
+        Ok(())
+    }
+
+    fn check_sound(&self) -> Result<()> {
+        if self.broken.load(Ordering::SeqCst) {
+            fail!(
+                Internal,
+                "an earlier call failed inside the library; destroy the transport"
+            );
+        }
+        Ok(())
+    }
+
+    fn drive(&self, inner: &mut Inner) {
+        if inner.pump(self.poll_budget) {
+            self.news.notify_all();
+        }
+    }
+}
+
+impl Drop for Transport {
+    fn drop(&mut self) {
+        let inner = self.inner.take();
+        if self.check_process().is_err() {
+            // What it holds is the parent's: mappings, slots in peers' memory. Nothing of it is to be
+            // given back from here.
+            std::mem::forget(inner);
+            return;
+        }
+        if let Some(inner) = inner {
+            let mut inner = inner.into_inner();
+            if !inner.closed && inner.close_step(Duration::ZERO).is_err() {
+                inner.backend.force_close();
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum GivenUp {
+    /// Forgotten; it will not surface.
+    Yes,
+    /// It stays in flight and surfaces when it has ended.
+    No,
+}
+
+impl Inner {
+    /// Lets the backend work and enters what happened. True if anything did.
+    fn pump(&mut self, budget: Duration) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        self.backend.progress(Instant::now() + budget, &mut events);
+        let news = !events.is_empty();
+        for event in events.drain(..) {
+            match event {
+                Event::Ended { op, result } => self.settle(op, result),
+                Event::Lost { conn, error } => self.judge(conn, &Err(error)),
+            }
+        }
+        self.events = events;
+        news
+    }
+
+    /// Enters the end of a transfer.
+    fn settle(&mut self, op: OpId, result: Result<()>) {
+        match &result {
+            Ok(()) => log!(Debug, "transfer {} is done", op.0),
+            Err(error) => log!(Debug, "transfer {} failed: {error}", op.0),
+        }
+        let outcome = result.as_ref().copied().map_err(|error| error.status);
+        if let Some(conn) = self.ledger.end(op.0, outcome) {
+            self.judge(conn, &result);
+        }
+    }
+
+    /// What an outcome means for the peer.
+    fn judge(&mut self, conn: ConnId, result: &Result<()>) {
+        if let Some((name, fault)) = self.peers.record(conn, result) {
+            log!(Warn, "peer {name:?} is faulted: {fault}");
+        }
+    }
+
+    fn report(
+        &mut self,
+        peer_id: Option<&str>,
+        cap: usize,
+        sink: &mut dyn FnMut(Completion),
+    ) -> usize {
+        let Ok(scope) = self.scope(peer_id) else {
+            return 0;
+        };
+        let mut count = 0;
+        while count < cap {
+            let Some((key, completion)) = self.ledger.take(scope) else {
+                break;
+            };
+            sink(completion);
+            count += 1;
+            self.forget_name(key);
+        }
+        count
+    }
+
+    fn has_ready(&self, peer_id: Option<&str>) -> bool {
+        self.scope(peer_id)
+            .is_ok_and(|scope| self.ledger.has_ready(scope))
+    }
+
+    /// Whose completions are meant; `Err` for a name that nothing can surface under.
+    fn scope(&self, peer_id: Option<&str>) -> std::result::Result<Option<PeerKey>, ()> {
+        match peer_id {
+            None => Ok(None),
+            Some(name) => self.peers.key(name).map(Some).ok_or(()),
+        }
+    }
+
+    /// Names live while something can surface under them.
+    fn forget_name(&mut self, key: PeerKey) {
+        if !self.ledger.uses(key) {
+            self.peers.sweep(key);
+        }
+    }
+
+    /// False if the id is not registered.
+    fn remove_peer(&mut self, peer_id: &str) -> bool {
+        let Some(old) = self.peers.remove(peer_id) else {
+            return false;
+        };
+        for id in self.ledger.running(Some(old.conn)) {
+            match self.backend.stop(OpId(id)) {
+                Stop::Stopped => {
+                    self.ledger.end(id, Err(Status::Cancelled));
+                }
+                Stop::Draining => self.ledger.condemn(id),
+            }
+        }
+        self.backend.disconnect(old.conn);
+        self.forget_name(old.key);
+        true
+    }
+
+    fn give_up(&mut self, id: XferId, mode: CancelMode) -> GivenUp {
+        match self.ledger.standing(id) {
+            Standing::Unknown => {}
+            Standing::Ended => self.forget(id, Ledger::forget_ended),
+            Standing::Running => match (self.backend.stop(OpId(id)), mode) {
+                (Stop::Stopped, _) => self.forget(id, Ledger::forget_stopped),
+                (Stop::Draining, CancelMode::Immediate) => self.forget(id, Ledger::forget_draining),
+                (Stop::Draining, CancelMode::Wait) => return GivenUp::No,
+            },
+        }
+        GivenUp::Yes
+    }
+
+    fn forget(&mut self, id: XferId, how: fn(&mut Ledger, XferId) -> Option<PeerKey>) {
+        if let Some(key) = how(&mut self.ledger, id) {
+            self.forget_name(key);
+        }
+    }
+
+    /// One attempt to be done with everything.
+    fn close_step(&mut self, budget: Duration) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        if !self.abandoned {
+            for id in self.ledger.running(None) {
+                self.give_up(id, CancelMode::Immediate);
+            }
+            self.ledger.forget_ready();
+            for name in self.peers.registered_names() {
+                self.remove_peer(&name);
+            }
+            self.abandoned = true;
+        }
+        if self.ledger.counts().draining > 0 {
+            self.pump(budget);
+            let draining = self.ledger.counts().draining;
+            if draining > 0 {
+                fail!(Timeout, "{draining} transfers can still touch memory");
+            }
+        }
+        self.backend.try_close()?;
+        self.closed = true;
+        Ok(())
+    }
+}
+
+fn generated_name() -> Result<String> {
+    let mut random = [0u8; 16];
+    getrandom::fill(&mut random).map_err(|error| {
+        Error::new(
+            Status::Unavailable,
+            format!("no random bytes for a name: {error}"),
+        )
+    })?;
+    Ok(format!("dt-{:032x}", u128::from_be_bytes(random)))
+}
+
+fn open_backend(config: &Config, agent_name: &str) -> Result<Box<dyn Backend>> {
+    let (choice, asked_by) = match config.backend {
+        BackendChoice::Auto => (environment_choice()?, "$DT_BACKEND"),
+        choice => (choice, "the options"),
+    };
+    match choice {
+        BackendChoice::Nixl => fail!(
+            Unavailable,
+            "{asked_by} ask for NIXL, but this version has no NIXL backend: use \"local\" between processes of one host"
+        ),
+        BackendChoice::Auto => log!(Info, "backend LOCAL: this version has no other"),
+        BackendChoice::Local => log!(Info, "backend LOCAL: {asked_by} ask for it"),
+    }
+    let fd = config.region_fd.map(|backing| (backing.fd, backing.offset));
+    Ok(Box::new(Local::create(config.region, fd, agent_name)?))
+}
+
+fn environment_choice() -> Result<BackendChoice> {
+    match std::env::var("DT_BACKEND") {
+        Err(std::env::VarError::NotPresent) => Ok(BackendChoice::Auto),
+        Ok(name) if name.is_empty() => Ok(BackendChoice::Auto),
+        Ok(name) if name == "local" => Ok(BackendChoice::Local),
+        Ok(name) if name == "nixl" => Ok(BackendChoice::Nixl),
+        other => fail!(
+            InvalidArg,
+            "$DT_BACKEND is {other:?}, but it can be \"local\" or \"nixl\""
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests;
