@@ -3,6 +3,7 @@
 //! The product is the C ABI of `include/dt.h`. This page is the map of the crate, in the order in
 //! which data flows; a module uses only what stands below it.
 //!
+//! - `ffi`: the C ABI and nothing else: pointers, strings, buffers, the panic guard, last error.
 //! - [`transport`]: one transport; ties the rooms below together under one lock.
 //! - [`peers`]: registrations of peers, their fault state, their generations.
 //! - [`ledger`]: the life of every transfer id; a pure state machine.
@@ -15,6 +16,7 @@
 pub mod backend;
 pub mod error;
 pub mod extents;
+mod ffi;
 pub mod fingerprint;
 pub mod ledger;
 pub mod log;

@@ -1,0 +1,249 @@
+//! What surrounds every call from C. A panic becomes `DT_ERR_INTERNAL` and breaks the transport,
+//! log messages go out when the call holds no lock any more, and a failure leaves its sentence for
+//! `dt_last_error`.
+
+use std::cell::Cell;
+use std::ffi::c_char;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Once;
+
+use super::status::{DT_OK, dt_status};
+use super::transport::{dt_transport, handle};
+use crate::error::{Error, Result, Status};
+use crate::log;
+use crate::transport::Transport;
+
+/// Room for one sentence of a failure, its NUL included.
+const LINE: usize = 512;
+type Line = [u8; LINE];
+
+// Plain bytes have no destructor, so these can be used until a thread has really ended, also by
+// destructors of the caller's own thread-local data.
+thread_local! {
+    static LAST_ERROR: Cell<Line> = const { Cell::new([0; LINE]) };
+    static PANIC: Cell<Line> = const { Cell::new([0; LINE]) };
+    /// Guarded calls that this thread is inside of; more than one when a log callback calls us.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+static HOOK: Once = Once::new();
+
+/// Runs a call that needs no handle.
+pub(super) fn call(name: &str, body: impl FnOnce() -> Result<()>) -> dt_status {
+    finish(run(name, None, body))
+}
+
+/// Runs a call that answers with something else than a status: `fallback` when it fails.
+pub(super) fn value<T>(name: &str, fallback: T, body: impl FnOnce() -> Result<T>) -> T {
+    run(name, None, body).unwrap_or_else(|error| {
+        set_last_error(&error.message);
+        fallback
+    })
+}
+
+/// Runs a call on a handle.
+///
+/// # Safety
+/// `t` is NULL, or points to readable memory; if that is a handle, it outlives the call.
+pub(super) unsafe fn on(
+    name: &str,
+    t: *const dt_transport,
+    body: impl FnOnce(&Transport) -> Result<()>,
+) -> dt_status {
+    // SAFETY: as the caller of this function promises.
+    let outcome = match unsafe { handle(t) } {
+        Ok(handle) => run(name, Some(&handle.transport), || body(&handle.transport)),
+        Err(error) => Err(error),
+    };
+    finish(outcome)
+}
+
+fn finish(outcome: Result<()>) -> dt_status {
+    match outcome {
+        Ok(()) => DT_OK,
+        Err(error) => {
+            set_last_error(&error.message);
+            error.status as dt_status
+        }
+    }
+}
+
+fn run<T>(
+    name: &str,
+    transport: Option<&Transport>,
+    body: impl FnOnce() -> Result<T>,
+) -> Result<T> {
+    HOOK.call_once(keep_panics_quiet);
+    DEPTH.set(DEPTH.get() + 1);
+    let batch = log::Batch::open();
+    let outcome =
+        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Err(panicked(name, transport)));
+    // Delivers the log. The callback may call us and fail there, so our own last error comes after.
+    let _ = catch_unwind(AssertUnwindSafe(|| drop(batch)));
+    DEPTH.set(DEPTH.get() - 1);
+    outcome
+}
+
+/// The failure that a panic becomes. It must not panic again.
+fn panicked(name: &str, transport: Option<&Transport>) -> Error {
+    let what = PANIC.get();
+    let fate = if transport.is_some() {
+        "; the transport refuses further work"
+    } else {
+        ""
+    };
+    let message = format!(
+        "{name} failed by a fault of the library ({}){fate}; please report it",
+        text(&what)
+    );
+    let _ = catch_unwind(AssertUnwindSafe(|| {
+        if let Some(transport) = transport {
+            transport.mark_broken();
+        }
+        log::log!(Error, "{message}");
+    }));
+    Error::new(Status::Internal, message)
+}
+
+/// Rust prints every panic to stderr. Panics inside a guarded call are kept for the last error
+/// instead; all others go where they went before.
+fn keep_panics_quiet() {
+    let previous = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if DEPTH.get() == 0 {
+            return previous(info);
+        }
+        let payload = info.payload();
+        let what = payload
+            .downcast_ref::<&str>()
+            .copied()
+            .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+            .unwrap_or("no message");
+        let place = info
+            .location()
+            .map_or(String::new(), |at| format!(", {at}"));
+        PANIC.set(line(&format!("{what}{place}")));
+    }));
+}
+
+/// `message` as one NUL-terminated line, cut between characters where it is too long.
+fn line(message: &str) -> Line {
+    let mut line = [0; LINE];
+    let mut end = 0;
+    for c in message.chars() {
+        let c = if c.is_control() { ' ' } else { c };
+        if end + c.len_utf8() >= LINE {
+            break;
+        }
+        end += c.encode_utf8(&mut line[end..]).len();
+    }
+    line
+}
+
+fn text(line: &Line) -> &str {
+    let end = line.iter().position(|byte| *byte == 0).unwrap_or(LINE);
+    std::str::from_utf8(&line[..end]).unwrap_or("")
+}
+
+fn set_last_error(message: &str) {
+    LAST_ERROR.set(line(message));
+}
+
+/// What `dt_last_error` gives out: valid for the life of the thread, rewritten by its next failure.
+pub(super) fn last_error() -> *const c_char {
+    LAST_ERROR.with(|line| line.as_ptr().cast_const().cast())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::CStr;
+    use std::ptr;
+
+    /// The last error of this thread.
+    fn last_error_text() -> String {
+        // SAFETY: `last_error` is NUL-terminated and nothing fails on this thread meanwhile.
+        unsafe { CStr::from_ptr(last_error()) }
+            .to_str()
+            .unwrap()
+            .to_owned()
+    }
+
+    extern "C" fn dt_test_panic() -> dt_status {
+        call("dt_test_panic", || panic!("index {} of nothing", 7))
+    }
+
+    extern "C" fn dt_test_panic_in_value() -> i32 {
+        value("dt_test_panic_in_value", -7, || panic!("no value"))
+    }
+
+    #[test]
+    fn a_panic_becomes_a_status_and_a_sentence() {
+        assert_eq!(dt_test_panic(), Status::Internal as i32);
+        let sentence = last_error_text();
+        assert!(
+            sentence.starts_with("dt_test_panic failed by a fault"),
+            "{sentence}"
+        );
+        assert!(sentence.contains("index 7 of nothing"), "{sentence}");
+        assert!(sentence.contains("guard.rs:"), "{sentence}");
+        assert_eq!(dt_test_panic_in_value(), -7);
+        assert!(last_error_text().contains("no value"));
+        assert_eq!(DEPTH.get(), 0);
+    }
+
+    unsafe extern "C" fn dt_test_panic_on(t: *mut dt_transport) -> dt_status {
+        // SAFETY: the test passes a handle.
+        unsafe { on("dt_test_panic_on", t, |_| panic!("in the middle")) }
+    }
+
+    #[test]
+    fn a_panic_breaks_the_transport_it_happened_in() {
+        use super::super::{push::dt_poll, transport};
+        let mut memory = vec![0u8; 4096];
+        let (mut broken, mut other) = (ptr::null_mut(), ptr::null_mut());
+        let mut count = 7;
+        // SAFETY: the memory and the results outlive the transports, which are destroyed once.
+        unsafe {
+            for t in [&mut broken, &mut other] {
+                let base = memory.as_mut_ptr().cast();
+                assert_eq!(transport::dt_create(base, 4, 1024, ptr::null(), t), DT_OK);
+            }
+            assert_eq!(dt_test_panic_on(broken), Status::Internal as i32);
+            assert!(
+                last_error_text().contains("in the middle"),
+                "{}",
+                last_error_text()
+            );
+            let mut poll = |t| dt_poll(t, ptr::null(), ptr::null_mut(), 0, &mut count);
+            assert_eq!(poll(broken), Status::Internal as i32);
+            assert_eq!(poll(other), DT_OK);
+            assert_eq!(transport::dt_num_blocks(broken), 4);
+            transport::dt_destroy(broken);
+            transport::dt_destroy(other);
+        }
+    }
+
+    #[test]
+    fn success_leaves_the_last_error() {
+        assert_eq!(
+            call("f", || Err(Error::new(Status::Busy, "busy once"))),
+            Status::Busy as i32
+        );
+        assert_eq!(call("f", || Ok(())), DT_OK);
+        assert_eq!(last_error_text(), "busy once");
+        std::thread::spawn(|| assert_eq!(last_error_text(), ""))
+            .join()
+            .unwrap();
+    }
+
+    #[test]
+    fn a_sentence_is_one_line_of_whole_characters() {
+        assert_eq!(text(&line("a\nb\0c\td")), "a b c d");
+        assert_eq!(text(&line(&"x".repeat(600))).len(), LINE - 1);
+        // 511 is not a multiple of 3, so the last character does not fit as a whole.
+        let cut = line(&"\u{20ac}".repeat(300));
+        assert_eq!(text(&cut), "\u{20ac}".repeat(170));
+        assert_eq!(text(&line("")), "");
+    }
+}

@@ -1,0 +1,65 @@
+//! Memory that peers can map.
+
+use std::ffi::c_void;
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::ptr;
+
+use super::args::Out;
+use super::guard;
+use super::status::dt_status;
+use crate::backend::local::alloc;
+
+/// Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
+/// backed by a memfd that is sealed against shrinking, and mapped at an address that suits huge
+/// pages. The pages are taken from the system when they are touched first. To use it, set region_fd
+/// to *fd, region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
+///
+/// Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
+/// transport uses them any more.
+///
+/// @param bytes  size, at least 1.
+/// @param base   where the address goes, written on DT_OK only.
+/// @param fd     where the file descriptor goes, written on DT_OK only. It is close-on-exec.
+///
+/// @return
+/// - DT_OK
+/// - DT_ERR_INVALID_ARG: a pointer is NULL, or bytes is 0 or more than there can be
+/// - DT_ERR_NO_MEMORY: the system has no memory, address space or file descriptors for it
+/// - DT_ERR_INTERNAL
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dt_region_alloc(
+    bytes: usize,
+    base: *mut *mut c_void,
+    fd: *mut i32,
+) -> dt_status {
+    guard::call("dt_region_alloc", || {
+        // SAFETY: the pointers are as the header says.
+        let (base, fd) = unsafe { (Out::new("base", base)?, Out::new("fd", fd)?) };
+        let (address, file) = alloc::alloc(bytes)?;
+        base.write(ptr::with_exposed_provenance_mut(address));
+        fd.write(file.into_raw_fd());
+        Ok(())
+    })
+}
+
+/// Unmaps memory of dt_region_alloc and closes its file descriptor.
+///
+/// @param base   the address that dt_region_alloc gave. NULL: nothing is done, whatever fd is.
+/// @param bytes  the size that was asked for.
+/// @param fd     its file descriptor; a negative one is not closed (the caller has closed it).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn dt_region_free(base: *mut c_void, bytes: usize, fd: i32) {
+    if base.is_null() {
+        return;
+    }
+    guard::value("dt_region_free", (), || {
+        // SAFETY: base and bytes are those of dt_region_alloc and no longer used, as the header
+        // says.
+        unsafe { alloc::free(base.addr(), bytes) };
+        if fd >= 0 {
+            // SAFETY: the descriptor of dt_region_alloc, which the caller gives back here.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        Ok(())
+    });
+}
