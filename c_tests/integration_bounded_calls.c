@@ -1,0 +1,124 @@
+/* Calls that must not take long: submitting 1 GiB, each poll of it, and adding a peer with a
+ * million blocks. The measured times are printed; the limits here are far above what the design
+ * promises, so that a busy machine passes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "dt_time.h"
+#include "node.h"
+
+#define LEN 65536
+#define ONE_GIB 16384
+
+/* Permuted: as many runs as blocks. Otherwise: one run. */
+static void large(enum memory_kind kind, uint32_t blocks, bool permuted)
+{
+    struct node node = node_open(MEMORY_ALLOC, blocks, LEN);
+    struct remote peer = remote_simple(kind, blocks, LEN, 2);
+    struct content *there = contents_of(2, blocks);
+    uint32_t *from = malloc(blocks * sizeof *from), *to = malloc(blocks * sizeof *to);
+    uint64_t random = test_seed(), slowest = 0, polls = 0;
+    dt_xfer_id id = 0;
+    dt_completion done;
+    size_t n = 0;
+
+    node_fill(&node, 1);
+    for (uint32_t i = 0; i < blocks; i++)
+        from[i] = to[i] = i;
+    if (permuted) {
+        random_permutation(from, blocks, &random);
+        random_permutation(to, blocks, &random);
+    }
+    CHECK_OK(node_add(&node, "peer", &peer.card));
+
+    uint64_t start = now_ns();
+    CHECK_OK(dt_write_blocks(node.transport, "peer", from, to, blocks, 0, &id));
+    uint64_t submit = now_ns() - start;
+    uint64_t deadline = now_ms() + BOUND_MS;
+    while (n == 0) {
+        uint64_t before = now_ns();
+        CHECK_OK(dt_poll(node.transport, "peer", &done, 1, &n));
+        uint64_t took = now_ns() - before;
+        slowest = took > slowest ? took : slowest;
+        polls++;
+        CHECK(now_ms() < deadline);
+    }
+    uint64_t total = now_ns() - start;
+    CHECK(done.id == id && done.status == DT_OK && done.bytes == (uint64_t)blocks * LEN);
+    contents_copy(there, to, 1, from, blocks);
+    remote_check(&peer, there, NULL);
+    printf("%u MiB to %s, %s: submit %" PRIu64 " us, %" PRIu64 " polls, the slowest %" PRIu64
+           " us, %.2f GB/s\n",
+           blocks / 16, memory_kind_name(kind), permuted ? "permuted" : "in order", submit / 1000,
+           polls, slowest / 1000, (double)blocks * LEN / (double)total);
+    CHECK(submit < 50 * 1000000u);
+    CHECK(slowest < 250 * 1000000u);
+    CHECK(polls > 20);
+
+    remote_quit(&peer);
+    node_close(&node);
+    free(there);
+    free(from);
+    free(to);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* The cost of adding and removing does not depend on how many blocks the peer has. */
+static void adding(enum memory_kind kind)
+{
+    enum { PAGE = 4096, FEW = 1000, MANY = 1000000, TIMES = 201 };
+    struct node node = node_open(MEMORY_ANONYMOUS, 1, PAGE);
+    struct remote peers[2] = {remote_simple(kind, FEW, PAGE, 0), remote_simple(kind, MANY, PAGE, 0)};
+    static uint64_t took[2][TIMES];
+
+    for (int i = 0; i < TIMES; i++) {
+        for (int k = 0; k < 2; k++) {
+            uint64_t start = now_ns();
+            CHECK_OK(node_add(&node, "peer", &peers[k].card));
+            took[k][i] = now_ns() - start;
+            CHECK_OK(dt_remove_remote_peer(node.transport, "peer"));
+        }
+    }
+    for (int k = 0; k < 2; k++)
+        qsort(took[k], TIMES, sizeof took[k][0], by_size);
+    uint64_t few = took[0][TIMES / 2], many = took[1][TIMES / 2];
+    printf("adding a peer of %s: %" PRIu64 " us with 1,000 blocks, %" PRIu64
+           " us with 1,000,000, ratio %.2f\n",
+           memory_kind_name(kind), few / 1000, many / 1000, (double)many / (double)few);
+    CHECK(many < 5 * few);
+
+    uint32_t zero = 0, last = MANY - 1;
+    dt_xfer_id id = 0;
+    *(unsigned char *)node_block(&node, 0) = 1;
+    CHECK_OK(node_add(&node, "peer", &peers[1].card));
+    CHECK_OK(dt_write_blocks(node.transport, "peer", &zero, &last, 1, 0, &id));
+    CHECK(node_finish(&node, "peer", id).status == DT_OK);
+    *(unsigned char *)node_block(&node, 0) = 0;
+    CHECK_OK(dt_read_blocks(node.transport, "peer", &zero, &last, 1, 0, &id));
+    CHECK(node_finish(&node, "peer", id).status == DT_OK);
+    CHECK(*(unsigned char *)node_block(&node, 0) == 1);
+
+    remote_quit(&peers[0]);
+    remote_quit(&peers[1]);
+    node_close(&node);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct role roles[] = {NODE_ROLES, {NULL, NULL}};
+    child_main(argc, argv, roles);
+
+    large(MEMORY_ALLOC, ONE_GIB, true);
+    large(MEMORY_ALLOC, ONE_GIB / 4, false);
+    large(MEMORY_ANONYMOUS, ONE_GIB / 4, true);
+    large(MEMORY_ANONYMOUS, ONE_GIB / 4, false);
+    adding(MEMORY_ALLOC);
+    adding(MEMORY_ANONYMOUS);
+    return 0;
+}

@@ -1,0 +1,141 @@
+/* dt_close against peers that keep copying: from the line after it on, the memory is ours alone. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dt_time.h"
+#include "hammer.h"
+
+#define ROUNDS 60
+
+struct shape {
+    size_t blocks;
+    size_t block_len;
+};
+
+/* The second is longer than any piece, so that a close falls into the middle of a block. */
+#define BLOCKS 24
+#define LEN 32768
+static const struct shape shapes[] = {{BLOCKS, LEN}, {1, 4 << 20}};
+
+enum after_close { KEEP_MAPPED, REPLACE };
+
+/* Peers write all the time. We close, and at once put other bytes there, in the same memory
+ * or, with `after` REPLACE, in new memory at the same address. Those bytes must stay. */
+static void writers(enum memory_kind kind, enum after_close after, struct shape shape,
+                    uint64_t *random)
+{
+    struct memory memory = memory_new(kind, shape.blocks * shape.block_len, 0);
+    struct node node = node_open_over(memory, shape.blocks, shape.block_len);
+    struct content *mine = contents_of(3, shape.blocks);
+    struct child hammers[2];
+
+    for (int i = 0; i < 2; i++)
+        hammers[i] = hammer_start(&node, 1 + (uint64_t)i, true);
+    for (int i = 0; i < 2; i++)
+        event_expect(hammers[i].socket, 'w');
+    spin_ns(random_next(random) % 300000);
+
+    uint64_t start = now_ms();
+    CHECK_OK(dt_close(node.transport, BOUND_MS));
+    CHECK(now_ms() - start < 10000);
+    if (after == REPLACE)
+        memory_replace(&node.memory);
+    node_fill(&node, 3);
+
+    for (int i = 0; i < 2; i++) {
+        struct hammer_report report = hammer_finish(&hammers[i]);
+        CHECK(report.last == DT_ERR_PEER_LOST);
+        CHECK(report.done > 0);
+    }
+    node_check(&node, mine, NULL);
+    CHECK_OK(dt_close(node.transport, 0));
+    dt_destroy(node.transport);
+    memory_free(&node.memory);
+    free(mine);
+}
+
+/* A reader either gets the bytes from before the close, or a failure: never what came later. */
+static void reader(enum memory_kind kind, struct shape shape, uint64_t *random)
+{
+    struct node node = node_open(kind, shape.blocks, shape.block_len);
+    node_fill(&node, 7);
+    struct child hammer = hammer_start(&node, 7, false);
+    event_expect(hammer.socket, 'w');
+    spin_ns(random_next(random) % 300000);
+
+    CHECK_OK(dt_close(node.transport, BOUND_MS));
+    memset(node.memory.base, 0xa5, node.memory.bytes);
+    struct hammer_report report = hammer_finish(&hammer);
+    CHECK(report.last == DT_ERR_PEER_LOST);
+    dt_destroy(node.transport);
+    memory_free(&node.memory);
+}
+
+/* dt_destroy alone does the same as dt_close before it. */
+static void destroy_alone(enum memory_kind kind)
+{
+    struct node node = node_open(kind, BLOCKS, LEN);
+    struct content *mine = contents_of(3, BLOCKS);
+    struct child hammer = hammer_start(&node, 1, true);
+    event_expect(hammer.socket, 'w');
+    dt_destroy(node.transport);
+    node_fill(&node, 3);
+    CHECK(hammer_finish(&hammer).last == DT_ERR_PEER_LOST);
+    node_check(&node, mine, NULL);
+    memory_free(&node.memory);
+    free(mine);
+}
+
+/* Our own transfers in flight end with the close; their target keeps working. */
+static void own_transfers(void)
+{
+    struct node node = node_open(MEMORY_ALLOC, BLOCKS, LEN);
+    struct remote peer = remote_simple(MEMORY_ALLOC, BLOCKS, LEN, 5);
+    struct content *before = contents_of(5, BLOCKS), *after = contents_of(4, BLOCKS);
+    uint32_t idxs[BLOCKS];
+    dt_xfer_id id = 0;
+    size_t n = 0;
+
+    for (uint32_t i = 0; i < BLOCKS; i++)
+        idxs[i] = i;
+    node_fill(&node, 4);
+    CHECK_OK(node_add(&node, "peer", &peer.card));
+    for (int i = 0; i < 1000; i++)
+        CHECK_OK(dt_write_blocks(node.transport, "peer", idxs, idxs, BLOCKS, 0, &id));
+    CHECK_OK(dt_close(node.transport, BOUND_MS));
+    /* Nothing of these bytes may arrive any more. */
+    memset(node.memory.base, 0xa5, node.memory.bytes);
+    CHECK_STATUS(dt_poll(node.transport, NULL, NULL, 0, &n), DT_ERR_CLOSED);
+    dt_stats stats = node_stats(&node);
+    CHECK(stats.submitted == 1000 && stats.inflight == 0 && stats.draining == 0);
+    CHECK(stats.submitted == stats.done + stats.failed + stats.cancelled);
+    remote_check(&peer, after, before);
+    dt_destroy(node.transport);
+    memory_free(&node.memory);
+    remote_quit(&peer);
+    free(before);
+    free(after);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct role roles[] = {NODE_ROLES, HAMMER_ROLES, {NULL, NULL}};
+    child_main(argc, argv, roles);
+
+    uint64_t random = test_seed();
+    for (int round = 0; round < ROUNDS; round++) {
+        struct shape shape = shapes[round % 2];
+        writers(MEMORY_ALLOC, KEEP_MAPPED, shape, &random);
+        writers(MEMORY_ALLOC, REPLACE, shape, &random);
+        writers(MEMORY_ANONYMOUS, KEEP_MAPPED, shape, &random);
+        writers(MEMORY_ANONYMOUS, REPLACE, shape, &random);
+        reader(MEMORY_ALLOC, shape, &random);
+        reader(MEMORY_ANONYMOUS, shape, &random);
+    }
+    printf("%d closes under fire: ok\n", ROUNDS * 6);
+    destroy_alone(MEMORY_ALLOC);
+    destroy_alone(MEMORY_ANONYMOUS);
+    own_transfers();
+    return 0;
+}

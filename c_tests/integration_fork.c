@@ -1,0 +1,109 @@
+/* fork: the child's copy of a handle is dead, and the child's end does the parent no harm. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "dt_time.h"
+#include "node.h"
+
+#define BLOCKS 8
+#define LEN 4096
+
+static struct node node;
+static struct remote peer;
+
+static void in_the_child(void)
+{
+    uint32_t one = 1;
+    dt_xfer_id id = 1;
+    dt_completion ended;
+    uint8_t metadata[4096];
+    size_t n = 0;
+    dt_transport *t = node.transport;
+    dt_stats stats = {.struct_size = sizeof stats};
+
+    CHECK_STATUS(dt_write_blocks(t, "peer", &one, &one, 1, 0, &id), DT_ERR_FORKED);
+    CHECK_STATUS(dt_read_blocks(t, "peer", &one, &one, 1, 0, &id), DT_ERR_FORKED);
+    CHECK_STATUS(dt_poll(t, NULL, &ended, 1, &n), DT_ERR_FORKED);
+    CHECK_STATUS(dt_wait(t, NULL, &ended, 1, BOUND_MS, &n), DT_ERR_FORKED);
+    CHECK_STATUS(dt_cancel(t, &id, 1, DT_CANCEL_IMMEDIATE, NULL, NULL), DT_ERR_FORKED);
+    CHECK_STATUS(node_add(&node, "more", &peer.card), DT_ERR_FORKED);
+    CHECK_STATUS(dt_remove_remote_peer(t, "peer"), DT_ERR_FORKED);
+    CHECK_STATUS(dt_peer_status(t, "peer"), DT_ERR_FORKED);
+    CHECK_STATUS(dt_get_agent_metadata(t, metadata, sizeof metadata, &n), DT_ERR_FORKED);
+    CHECK_STATUS(dt_get_stats(t, &stats), DT_ERR_FORKED);
+    CHECK(strstr(dt_last_error(), "fork") != NULL);
+    CHECK_STATUS(dt_close(t, 1000), DT_ERR_FORKED);
+
+    /* A handle of its own works. */
+    struct node own = node_open(MEMORY_ANONYMOUS, BLOCKS, LEN);
+    node_fill(&own, 8);
+    CHECK_OK(node_add(&own, "peer", &peer.card));
+    uint32_t zero = 0;
+    CHECK_OK(dt_write_blocks(own.transport, "peer", &zero, &zero, 1, 0, &id));
+    CHECK(node_finish(&own, "peer", id).status == DT_OK);
+    node_close(&own);
+}
+
+enum child_end { EXIT, UNDERSCORE_EXIT, DESTROY };
+
+static void fork_with_work_in_flight(enum child_end end)
+{
+    uint32_t from[] = {1, 2, 3}, to[] = {4, 5, 6}, zero = 0;
+    struct content *there = contents_of(2, BLOCKS);
+    dt_xfer_id id = 0;
+    int status;
+
+    remote_fill(&peer, 2);
+    CHECK_OK(dt_write_blocks(node.transport, "peer", from, to, 3, 0, &id));
+    fflush(stdout);
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        in_the_child();
+        if (end == DESTROY)
+            dt_destroy(node.transport);
+        if (end == UNDERSCORE_EXIT)
+            _exit(0);
+        exit(0);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+
+    CHECK(node_finish(&node, "peer", id).status == DT_OK);
+    contents_copy(there, to, 1, from, 3);
+    contents_copy(there, &zero, 8, &zero, 1); /* the child's own work */
+    remote_check(&peer, there, NULL);
+    free(there);
+
+    /* Others still reach us, and we them. */
+    struct card card = node_card(&node);
+    uint32_t seven = 7;
+    CHECK_OK(remote_add(&peer, "parent", &card, NULL));
+    CHECK_OK(remote_copy(&peer, true, "parent", &seven, &seven, 1));
+    struct content want = {2, 7};
+    CHECK(pattern_mismatch(node_block(&node, 7), LEN, want) < 0);
+    CHECK_OK(dt_peer_status(node.transport, "peer"));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct role roles[] = {NODE_ROLES, {NULL, NULL}};
+    static const enum memory_kind kinds[] = {MEMORY_ALLOC, MEMORY_ANONYMOUS};
+    child_main(argc, argv, roles);
+
+    for (int k = 0; k < 2; k++) {
+        node = node_open(kinds[k], BLOCKS, LEN);
+        peer = remote_simple(kinds[k], BLOCKS, LEN, 2);
+        node_fill(&node, 1);
+        CHECK_OK(node_add(&node, "peer", &peer.card));
+        fork_with_work_in_flight(EXIT);
+        fork_with_work_in_flight(UNDERSCORE_EXIT);
+        fork_with_work_in_flight(DESTROY);
+        remote_quit(&peer);
+        node_close(&node);
+    }
+    return 0;
+}

@@ -1,0 +1,236 @@
+/* What a careless or hostile caller passes: every pointer NULL or misaligned, sizes that cannot be,
+ * unknown enum values, handles that are none. Nothing crashes, nothing is written, nothing is lost. */
+#include <string.h>
+
+#include "unit_self.h"
+
+#define INVALID(call) CHECK_STATUS(call, DT_ERR_INVALID_ARG)
+
+/* A pointer that is not aligned for anything but bytes. */
+#define ODD(type, memory) ((type *)(void *)((char *)(memory) + 1))
+
+static struct self self;
+static uint8_t metadata[65536];
+static size_t metadata_len;
+static char long_id[1002];
+
+static void null_handles(void)
+{
+    uint8_t bytes[8] = {0};
+    dt_completion completion;
+    dt_stats stats;
+    dt_xfer_id id = 7;
+    uint32_t index = 0;
+    size_t n = 77;
+    stats.struct_size = sizeof stats;
+    /* A handle that was never one, a misaligned one, and none. */
+    static const uint64_t garbage[64] = {1, 2, 3};
+    dt_transport *const handles[] = {NULL, (dt_transport *)(uintptr_t)garbage,
+                                     ODD(dt_transport, (uintptr_t)garbage)};
+    for (size_t i = 0; i < sizeof handles / sizeof *handles; i++) {
+        dt_transport *t = handles[i];
+        INVALID(dt_close(t, 0));
+        INVALID(dt_get_agent_metadata(t, bytes, sizeof bytes, &n));
+        INVALID(dt_add_remote_peer(t, "p", metadata, metadata_len, 4096, 1, 1));
+        INVALID(dt_remove_remote_peer(t, "p"));
+        INVALID(dt_peer_status(t, "p"));
+        INVALID(dt_write_blocks(t, "p", &index, &index, 1, 0, &id));
+        INVALID(dt_read_blocks(t, "p", &index, &index, 1, 0, &id));
+        INVALID(dt_poll(t, NULL, &completion, 1, &n));
+        INVALID(dt_wait(t, NULL, &completion, 1, 1, &n));
+        INVALID(dt_cancel(t, &id, 1, DT_CANCEL_IMMEDIATE, NULL, NULL));
+        INVALID(dt_get_stats(t, &stats));
+        CHECK(dt_base_addr(t) == 0);
+        CHECK(dt_num_blocks(t) == 0);
+        CHECK(dt_block_len(t) == 0);
+        CHECK(strcmp(dt_config_fingerprint(t), "") == 0);
+        CHECK(strcmp(dt_agent_name(t), "") == 0);
+        CHECK(dt_backend_kind(t) == DT_BACKEND_AUTO);
+        CHECK(strstr(dt_last_error(), "transport") != NULL);
+        dt_destroy(t);
+    }
+    CHECK(n == 77 && id == 7);
+}
+
+static void peer_ids(void)
+{
+    uint32_t index = 0;
+    dt_xfer_id id = 7;
+    dt_completion completion;
+    size_t n = 77;
+    const char *const bad[] = {NULL, "", "\xff", "ab\xc3", long_id};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        INVALID(dt_add_remote_peer(self.t, bad[i], metadata, metadata_len, dt_base_addr(self.t), 8,
+                                   64));
+        INVALID(dt_remove_remote_peer(self.t, bad[i]));
+        INVALID(dt_peer_status(self.t, bad[i]));
+        INVALID(dt_write_blocks(self.t, bad[i], &index, &index, 1, 0, &id));
+        INVALID(dt_read_blocks(self.t, bad[i], &index, &index, 1, 0, &id));
+        if (bad[i] != NULL) { /* NULL means every peer here */
+            INVALID(dt_poll(self.t, bad[i], &completion, 1, &n));
+            INVALID(dt_wait(self.t, bad[i], &completion, 1, 1, &n));
+        }
+        CHECK(strstr(dt_last_error(), "peer_id") != NULL);
+    }
+    CHECK(n == 77 && id == 7);
+}
+
+static void adding(void)
+{
+    uint64_t base = dt_base_addr(self.t);
+    INVALID(dt_add_remote_peer(self.t, "x", NULL, metadata_len, base, 8, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", NULL, 0, base, 8, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", metadata, 0, base, 8, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", metadata, SIZE_MAX, base, 8, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", metadata, (size_t)PTRDIFF_MAX + 1, base, 8, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", metadata, metadata_len, 0, 8, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", metadata, metadata_len, base, 0, 64));
+    INVALID(dt_add_remote_peer(self.t, "x", metadata, metadata_len, base, SIZE_MAX, 64));
+    CHECK_STATUS(dt_peer_status(self.t, "x"), DT_ERR_NOT_FOUND);
+}
+
+static void submitting(void)
+{
+    uint32_t idxs[3] = {0, 1, 2};
+    dt_xfer_id ids[2] = {7, 7};
+    dt_stats before = self_stats(&self);
+    typedef dt_status submit(dt_transport *, const char *, const uint32_t *, const uint32_t *, size_t,
+                             uint64_t, dt_xfer_id *);
+    submit *const both[] = {dt_write_blocks, dt_read_blocks};
+    for (int i = 0; i < 2; i++) {
+        INVALID(both[i](self.t, "self", NULL, idxs, 1, 0, ids));
+        INVALID(both[i](self.t, "self", idxs, NULL, 1, 0, ids));
+        INVALID(both[i](self.t, "self", idxs, idxs, 1, 0, NULL));
+        INVALID(both[i](self.t, "self", idxs, idxs, 0, 0, ids));
+        INVALID(both[i](self.t, "self", NULL, NULL, 0, 0, ids));
+        INVALID(both[i](self.t, "self", idxs, idxs, SIZE_MAX, 0, ids));
+        INVALID(both[i](self.t, "self", idxs, idxs, (size_t)PTRDIFF_MAX / 4 + 1, 0, ids));
+        CHECK(strstr(dt_last_error(), "count") != NULL);
+        INVALID(both[i](self.t, "self", ODD(uint32_t, idxs), idxs, 1, 0, ids));
+        INVALID(both[i](self.t, "self", idxs, ODD(uint32_t, idxs), 1, 0, ids));
+        CHECK(strstr(dt_last_error(), "remote_idxs") != NULL);
+        INVALID(both[i](self.t, "self", idxs, idxs, 1, 0, ODD(dt_xfer_id, ids)));
+        CHECK_STATUS(both[i](self.t, "nobody", idxs, idxs, 1, 0, ids), DT_ERR_NOT_FOUND);
+        static const uint32_t beyond[] = {8, 1u << 31, UINT32_MAX};
+        for (size_t k = 0; k < sizeof beyond / sizeof *beyond; k++) {
+            idxs[2] = beyond[k];
+            CHECK_STATUS(both[i](self.t, "self", idxs, (uint32_t[]){3, 4, 5}, 3, 0, ids),
+                         DT_ERR_OUT_OF_RANGE);
+            CHECK(strstr(dt_last_error(), "local_idxs[2]") != NULL);
+            CHECK_STATUS(both[i](self.t, "self", (uint32_t[]){3, 4, 5}, idxs, 3, 0, ids),
+                         DT_ERR_OUT_OF_RANGE);
+            CHECK(strstr(dt_last_error(), "remote_idxs[2]") != NULL);
+        }
+        idxs[2] = 2;
+    }
+    /* No id, no transfer, no byte. */
+    CHECK(ids[0] == 7 && ids[1] == 7);
+    CHECK(self_stats(&self).submitted == before.submitted);
+    for (size_t i = 0; i < self.num_blocks; i++)
+        CHECK(self_block_is(&self, i, (uint8_t)(i + 1)));
+}
+
+/* Bad arguments consume no completion. */
+static void reporting(void)
+{
+    dt_completion completions[2];
+    dt_stats stats;
+    size_t n[2] = {77, 77};
+    dt_xfer_id id = self_write(&self, 0, 0);
+    do
+        CHECK_OK(dt_poll(self.t, NULL, NULL, 0, &n[1]));
+    while (self_stats(&self).done == 0);
+    CHECK(n[1] == 0);
+
+    INVALID(dt_poll(self.t, NULL, NULL, 1, n));
+    INVALID(dt_poll(self.t, NULL, completions, 2, NULL));
+    INVALID(dt_poll(self.t, NULL, NULL, 0, NULL));
+    INVALID(dt_poll(self.t, NULL, completions, 2, ODD(size_t, n)));
+    INVALID(dt_poll(self.t, NULL, ODD(dt_completion, completions), 1, n));
+    INVALID(dt_poll(self.t, NULL, completions, SIZE_MAX, n));
+    INVALID(dt_poll(self.t, NULL, completions, (size_t)PTRDIFF_MAX / 32 + 1, n));
+    INVALID(dt_wait(self.t, NULL, NULL, 1, 1, n));
+    INVALID(dt_wait(self.t, NULL, completions, 2, 1, NULL));
+    INVALID(dt_wait(self.t, NULL, NULL, 0, 1, NULL));
+    INVALID(dt_wait(self.t, NULL, completions, 2, 1, ODD(size_t, n)));
+    INVALID(dt_wait(self.t, NULL, ODD(dt_completion, completions), 1, 1, n));
+    INVALID(dt_wait(self.t, NULL, completions, SIZE_MAX, 1, n));
+    CHECK(n[0] == 77);
+    CHECK_OK(dt_poll(self.t, NULL, completions, 2, n));
+    CHECK(n[0] == 1 && completions[0].id == id);
+
+    INVALID(dt_get_agent_metadata(self.t, NULL, 1, n));
+    INVALID(dt_get_agent_metadata(self.t, completions, sizeof completions, NULL));
+    INVALID(dt_get_agent_metadata(self.t, completions, SIZE_MAX, n));
+    INVALID(dt_get_agent_metadata(self.t, completions, sizeof completions, ODD(size_t, n)));
+    CHECK(n[0] == 1);
+
+    INVALID(dt_get_stats(self.t, NULL));
+    INVALID(dt_get_stats(self.t, ODD(dt_stats, &stats)));
+}
+
+static void cancelling(void)
+{
+    dt_xfer_id ids[2] = {1, 2}, still[3] = {7, 7, 7};
+    size_t n[2] = {77, 77};
+    static const int unknown[] = {-1, 2, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
+        dt_cancel_mode mode;
+        memcpy(&mode, &unknown[i], sizeof mode);
+        INVALID(dt_cancel(self.t, ids, 2, mode, still, n));
+        CHECK(strstr(dt_last_error(), "mode") != NULL);
+    }
+    static const dt_cancel_mode modes[] = {DT_CANCEL_IMMEDIATE, DT_CANCEL_WAIT};
+    for (int i = 0; i < 2; i++) {
+        INVALID(dt_cancel(self.t, NULL, 2, modes[i], still, n));
+        INVALID(dt_cancel(self.t, ODD(dt_xfer_id, ids), 1, modes[i], still, n));
+        INVALID(dt_cancel(self.t, ids, 2, modes[i], ODD(dt_xfer_id, still), n));
+        INVALID(dt_cancel(self.t, ids, 2, modes[i], still, ODD(size_t, n)));
+        INVALID(dt_cancel(self.t, ids, SIZE_MAX, modes[i], still, n));
+    }
+    INVALID(dt_cancel(self.t, ids, 2, DT_CANCEL_WAIT, NULL, n));
+    INVALID(dt_cancel(self.t, ids, 2, DT_CANCEL_WAIT, still, NULL));
+    INVALID(dt_cancel(self.t, NULL, 0, DT_CANCEL_WAIT, NULL, NULL));
+    CHECK(n[0] == 77 && still[0] == 7);
+}
+
+static void the_rest(void)
+{
+    void *base = NULL;
+    int32_t fd = -1;
+    char out[17];
+    INVALID(dt_region_alloc(4096, NULL, &fd));
+    INVALID(dt_region_alloc(4096, &base, NULL));
+    INVALID(dt_region_alloc(4096, ODD(void *, &base), &fd));
+    INVALID(dt_region_alloc(0, &base, &fd));
+    INVALID(dt_region_alloc(SIZE_MAX, &base, &fd));
+    CHECK(base == NULL && fd == -1);
+    dt_region_free(NULL, 4096, -1);
+    INVALID(dt_compute_fingerprint("{}", NULL));
+    INVALID(dt_compute_fingerprint("\xff", out));
+    CHECK(dt_fingerprints_compatible(NULL, NULL));
+    dt_destroy(NULL);
+}
+
+int main(void)
+{
+    memset(long_id, 'p', 1001);
+    self = self_open(8, 64);
+    CHECK_OK(dt_get_agent_metadata(self.t, metadata, sizeof metadata, &metadata_len));
+    null_handles();
+    peer_ids();
+    adding();
+    submitting();
+    reporting();
+    cancelling();
+    the_rest();
+
+    /* After all that it still works. */
+    dt_completion completion;
+    dt_xfer_id id = self_write(&self, 2, 5);
+    self_collect(&self, "self", &completion, 1);
+    CHECK(completion.id == id && completion.status == DT_OK);
+    CHECK(self_block_is(&self, 5, 3));
+    self_close(&self);
+    return 0;
+}
