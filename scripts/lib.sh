@@ -1,0 +1,82 @@
+# For the scripts beside it: what they need is there, or is installed; and the build.
+#
+# Debian's and Ubuntu's packages are installed with apt-get, Rust with rustup. Nothing is downloaded
+# when nothing is missing.
+
+say() { printf '\n== %s\n' "$*"; }
+
+die() { printf '%s\n' "$*" >&2; exit 1; }
+
+# Prints what is missing from the tools named, as packages.
+missing_packages() {
+    local tool
+    for tool in "$@"; do
+        command -v "$tool" > /dev/null && continue
+        case $tool in
+            cc) echo gcc libc6-dev ;;
+            c++) echo g++ ;;
+            nm) echo binutils ;;
+            python3) echo python3-minimal ;;
+            *) echo "$tool" ;;
+        esac
+    done
+}
+
+install_packages() {
+    local as_root=()
+    [ "$(id -u)" -eq 0 ] || as_root=(sudo)
+    [ ${#as_root[@]} -eq 0 ] || command -v sudo > /dev/null ||
+        die "missing: $*; install them, or run this as root"
+    command -v apt-get > /dev/null || die "missing: $*; install them (this system has no apt-get)"
+    say "installing $*"
+    "${as_root[@]}" apt-get update -qq
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" > /dev/null
+}
+
+# need_tools TOOL...: installs what is missing.
+need_tools() {
+    local packages
+    packages=$(missing_packages "$@")
+    # shellcheck disable=SC2086 # one word for each package
+    [ -z "$packages" ] || install_packages $packages
+}
+
+# need_rust [COMPONENT...]: cargo, of the version that Cargo.toml asks for, and these components.
+need_rust() {
+    local component wanted have
+    [ -f "$HOME/.cargo/env" ] && . "$HOME/.cargo/env"
+    if ! command -v cargo > /dev/null; then
+        need_tools curl
+        [ -f /etc/ssl/certs/ca-certificates.crt ] || install_packages ca-certificates
+        say "installing Rust with rustup, for this user"
+        curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
+            sh -s -- -y -q --profile minimal > /dev/null
+        . "$HOME/.cargo/env"
+    fi
+    wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+    have=$(cargo --version | cut -d ' ' -f 2)
+    [ "$(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1)" = "$wanted" ] ||
+        die "Rust $have is too old, $wanted is needed: rustup update stable"
+    for component in "$@"; do
+        cargo "$component" --version > /dev/null 2>&1 && continue
+        command -v rustup > /dev/null || die "cargo $component is missing, and there is no rustup"
+        case $component in
+            fmt) component=rustfmt ;;
+        esac
+        say "installing $component"
+        rustup component add "$component" > /dev/null
+    done
+}
+
+# build_library: target/release/libdatatransport.so
+build_library() {
+    cargo build --release --locked
+}
+
+# build_programs SOURCE FOLDER: a CMake project, against that library.
+build_programs() {
+    cmake -S "$1" -B "$2" -DDT_LIBRARY="$PWD/target/release/libdatatransport.so" \
+        -DDT_INCLUDE_DIR="$PWD/include" > /dev/null
+    cmake --build "$2" --parallel "$(nproc)" -- --no-print-directory
+}

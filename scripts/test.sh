@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Everything that must hold: format, lints, Rust tests, the release library, C and C++ tests, examples.
+# Installs what is missing. Stops at the first failure; the last lines are the counts.
+set -euo pipefail
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/lib.sh
+
+need_tools cc c++ make nm cmake valgrind python3
+need_rust fmt clippy
+
+mkdir -p build
+say "cargo fmt"
+cargo fmt --check
+say "cargo clippy"
+cargo clippy --all-targets --locked -- -D warnings
+say "cargo test"
+cargo test --locked 2>&1 | tee build/cargo-test.log
+say "release library"
+build_library
+say "C and C++ programs"
+build_programs c_tests build/c_tests
+say "ctest"
+ctest --test-dir build/c_tests --output-on-failure 2>&1 | tee build/ctest.log
+# The examples are tested within c_tests where that has them, else here.
+if ! grep -q ' example_' build/ctest.log; then
+    build_programs examples build/examples
+    ctest --test-dir build/examples --output-on-failure 2>&1 | tee -a build/ctest.log
+fi
+
+rust=$(awk '/^test result: ok/ { n += $4 } END { print n + 0 }' build/cargo-test.log)
+ignored=$(awk '/^test result: ok/ { n += $8 } END { print n + 0 }' build/cargo-test.log)
+c=$(grep -c ' Passed ' build/ctest.log)
+[ "$rust" -gt 0 ] || die "no Rust test has run"
+[ "$c" -gt 0 ] || die "no C test has run"
+say "$rust Rust tests passed, $ignored ignored; $c C, C++ and example tests passed"
+# A test that could not check something says so, and that is shown also when it passed.
+grep -h '^SKIPPED' build/*/Testing/Temporary/LastTest.log || true
