@@ -5,13 +5,13 @@
 //!
 //! - `ffi`: the C ABI and nothing else: pointers, strings, buffers, the panic guard, last error.
 //! - [`transport`]: one transport; ties the rooms below together under one lock.
-//! - [`peers`]: registrations of peers, their fault state, their generations.
 //! - [`ledger`]: the life of every transfer id; a pure state machine.
+//! - [`peers`]: registrations of peers, their fault state, their generations.
+//! - [`backend`]: what moves bytes: LOCAL (same host).
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`region`]: block geometry.
-//! - [`backend`]: what moves bytes: LOCAL (same host).
 //! - [`fingerprint`]: canonical JSON and its hash.
-//! - [`log`], [`error`]: used by all.
+//! - `process`, [`log`], [`error`]: used by all.
 
 pub mod backend;
 pub mod error;
@@ -21,5 +21,6 @@ pub mod fingerprint;
 pub mod ledger;
 pub mod log;
 pub mod peers;
+mod process;
 pub mod region;
 pub mod transport;

@@ -83,6 +83,27 @@ impl Region {
     }
 }
 
+/// A region of this process that transports may read and write: the caller's memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LocalRegion(Region);
+
+impl LocalRegion {
+    /// The promise that `region` is memory; whoever has a `LocalRegion` relies on it.
+    ///
+    /// # Safety
+    ///
+    /// Every byte of `region` stays mapped until each transport over it was closed, or dropped.
+    /// Others may read and write it at any time: no Rust reference to it exists.
+    pub unsafe fn new(region: Region) -> LocalRegion {
+        LocalRegion(region)
+    }
+
+    /// Where its blocks lie.
+    pub fn blocks(&self) -> Region {
+        self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -16,7 +16,8 @@ use crate::fingerprint;
 use crate::ledger::{Counts, Ledger, Standing, Terms};
 use crate::log::log;
 use crate::peers::{PeerKey, Peers};
-use crate::region::Region;
+use crate::process::Home;
+use crate::region::{LocalRegion, Region};
 
 pub use crate::ledger::{Completion, XferId};
 
@@ -44,7 +45,7 @@ pub struct RegionFd {
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The caller's memory, which outlives the transport.
-    pub region: Region,
+    pub region: LocalRegion,
     /// What backs it, if peers may map it.
     pub region_fd: Option<RegionFd>,
     /// Which backend.
@@ -85,7 +86,7 @@ pub struct Transport {
     kind: Kind,
     poll_budget: Duration,
     /// The process that made it: a forked child shares nothing with it but a copy of this memory.
-    pid: u32,
+    home: Home,
     /// Set by the first `close`; nothing but `close` is accepted after it.
     closing: AtomicBool,
     /// Set after a panic: the state behind the lock is not to be trusted.
@@ -132,12 +133,12 @@ impl Transport {
         agent_name: String,
     ) -> Transport {
         Transport {
-            region: config.region,
+            region: config.region.blocks(),
             fingerprint,
             agent_name,
             kind: backend.kind(),
             poll_budget: config.poll_budget,
-            pid: std::process::id(),
+            home: Home::here(),
             closing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             news: Condvar::new(),
@@ -405,12 +406,10 @@ impl Transport {
     }
 
     fn check_process(&self) -> Result<()> {
-        let pid = std::process::id();
-        if pid != self.pid {
+        if !self.home.is_here() {
             fail!(
                 Forked,
-                "the transport belongs to process {}, this is its forked child {pid}: create one here",
-                self.pid
+                "the transport belongs to the process that made it, and this is a forked child: create one here"
             );
         }
         Ok(())

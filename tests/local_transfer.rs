@@ -8,7 +8,7 @@ use datatransport::backend::local::Local;
 use datatransport::backend::{Backend, ConnId, Direction, Event, OpId, Stop};
 use datatransport::error::Status;
 use datatransport::extents::Runs;
-use datatransport::region::Region;
+use datatransport::region::{LocalRegion, Region};
 use local_common::{
     Backing, Child, Described, Node, body, forge, holdings, mappings_of, pattern, serve, status,
 };
@@ -431,7 +431,9 @@ fn regions_that_are_not_there_are_refused() {
     let other = Node::new(Backing::Shared, 16, 4096);
     let fd = node.memory.fd.as_ref().unwrap().as_raw_fd();
     let (pipe, _end) = rustix::pipe::pipe().unwrap();
-    let create = |region, fd| Local::create(region, fd, "x").map(|_| ());
+    // SAFETY: the transports are dropped at once, before the memory of the nodes.
+    let memory = |region| unsafe { LocalRegion::new(region) };
+    let create = |region, fd| Local::create(memory(region), fd, "x").map(|_| ());
     let cases = [
         (
             Region::new(4096, 1, 4096).unwrap(),
@@ -462,7 +464,7 @@ fn regions_that_are_not_there_are_refused() {
     let part = Region::new(node.region.base() + 4096, 2, 4096).unwrap();
     create(part, Some((fd, 4096))).unwrap();
     assert_eq!(
-        status(Local::create(node.region, None, &"n".repeat(70_000)).map(|_| ())),
+        status(Local::create(memory(node.region), None, &"n".repeat(70_000)).map(|_| ())),
         Status::InvalidArg
     );
 }

@@ -10,7 +10,7 @@ use super::guard;
 use super::status::{dt_status, version};
 use crate::backend::Kind;
 use crate::error::{Error, Result, Status, fail};
-use crate::region::Region;
+use crate::region::{LocalRegion, Region};
 use crate::transport::{BackendChoice, Config, RegionFd, Transport};
 
 /// One end of the data plane: a region of memory, the peers that it moves blocks to and from, and
@@ -172,7 +172,7 @@ unsafe fn copy_options(options: *const dt_options) -> Result<dt_options> {
 ///
 /// # Safety
 /// The strings are NULL or NUL-terminated, and nobody changes them meanwhile.
-unsafe fn config(options: &dt_options, region: Region) -> Result<Config> {
+unsafe fn config(options: &dt_options, region: LocalRegion) -> Result<Config> {
     let major = options.abi_version >> 16;
     if options.abi_version != 0 && major != version::MAJOR {
         fail!(
@@ -270,8 +270,8 @@ pub unsafe extern "C" fn dt_create(
         // SAFETY: `out` is as the header says.
         let out = unsafe { Out::new("out", out) }?;
         let region = Region::new(base.addr() as u64, num_blocks as u64, block_len as u64)?;
-        // SAFETY: `options` and its strings are as the header says.
-        let config = unsafe { config(&copy_options(options)?, region) }?;
+        // SAFETY: `options`, its strings and the region are as the header says.
+        let config = unsafe { config(&copy_options(options)?, LocalRegion::new(region)) }?;
         let transport = Transport::create(config)?;
         let handle = Box::new(Handle {
             magic: AtomicU64::new(MAGIC),

@@ -12,7 +12,7 @@ use datatransport::backend::local::{Local, alloc};
 use datatransport::backend::{Backend, ConnId, Direction, Event, OpId, Start};
 use datatransport::error::{Error, Result, Status};
 use datatransport::extents::Runs;
-use datatransport::region::Region;
+use datatransport::region::{LocalRegion, Region};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longer than anything here takes on the slowest machine.
@@ -107,7 +107,8 @@ impl Node {
         let memory = Memory::new(backing, (blocks * block_len) as usize);
         let region = Region::new(memory.address as u64, blocks, block_len).unwrap();
         let fd = memory.fd.as_ref().map(|fd| (fd.as_raw_fd(), 0));
-        let local = Local::create(region, fd, "node").unwrap();
+        // SAFETY: the node drops its transport before its memory.
+        let local = Local::create(unsafe { LocalRegion::new(region) }, fd, "node").unwrap();
         Node {
             local,
             region,

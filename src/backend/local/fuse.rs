@@ -7,15 +7,15 @@
 
 use rustix::io;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
-use rustix::process::{Pid, getpid};
 
 use super::mapping::{page_size, unmap};
+use crate::process::Home;
 
 /// The owner's side: a page of its address space.
 #[derive(Debug)]
 pub(super) struct Fuse {
     address: usize,
-    process: Pid,
+    home: Home,
 }
 
 impl Fuse {
@@ -28,7 +28,7 @@ impl Fuse {
         };
         Ok(Fuse {
             address,
-            process: getpid(),
+            home: Home::here(),
         })
     }
 
@@ -39,7 +39,7 @@ impl Fuse {
 
     /// From now on no `process_vm` call that begins here copies anything.
     pub(super) fn blow(&self) {
-        if self.process == getpid() {
+        if self.home.is_here() {
             // SAFETY: the page is ours, and nobody refers to it but the kernel on behalf of peers.
             let blown = unsafe { mprotect(self.address as *mut _, len(), MprotectFlags::empty()) };
             // It can fail only for want of memory for the kernel's books; giving the page away
@@ -58,7 +58,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        if self.process == getpid() {
+        if self.home.is_here() {
             unmap(self.address, len());
         }
     }

@@ -6,7 +6,8 @@ use std::ptr::null_mut;
 use once_cell::sync::Lazy;
 use rustix::io::{self, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
-use rustix::process::{Pid, getpid};
+
+use crate::process::Home;
 
 /// Mappings start on this boundary of their file, so that the kernel may use huge pages for them.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
@@ -42,7 +43,7 @@ pub(super) fn duplicate(fd: RawFd) -> std::io::Result<OwnedFd> {
 pub(super) struct Mapping {
     address: usize,
     len: usize,
-    process: Pid,
+    home: Home,
 }
 
 impl Mapping {
@@ -54,7 +55,7 @@ impl Mapping {
         Mapping {
             address: address as usize,
             len,
-            process: getpid(),
+            home: Home::here(),
         }
         .without_fork()
     }
@@ -66,7 +67,7 @@ impl Mapping {
         Mapping {
             address,
             len,
-            process: getpid(),
+            home: Home::here(),
         }
         .without_fork()
     }
@@ -84,7 +85,7 @@ impl Mapping {
 
     /// False in a forked child, where nothing, or something else, is mapped at the address.
     pub(super) fn is_here(&self) -> bool {
-        self.process == getpid()
+        self.home.is_here()
     }
 }
 

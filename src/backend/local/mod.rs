@@ -51,7 +51,7 @@ use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Runs};
 use crate::log::log;
-use crate::region::Region;
+use crate::region::{LocalRegion, Region};
 
 /// A transfer that is no larger is copied by `start` itself, when nothing is before it: to queue it
 /// would cost more than to copy it.
@@ -99,15 +99,15 @@ enum Link {
 }
 
 impl Local {
-    /// A transport for `region`, memory of this process that the caller keeps mapped, readable and
-    /// writable until the transport is closed or dropped. `region_fd` is the descriptor of the
-    /// file that the region is a mapping of, and the offset of the region in it: peers can then map
-    /// the region. It is duplicated, and stays the caller's.
+    /// A transport for `memory`. `region_fd` is the descriptor of the file that it is a mapping of,
+    /// and the offset of the region in it: peers can then map the region. It is duplicated, and
+    /// stays the caller's.
     pub fn create(
-        region: Region,
+        memory: LocalRegion,
         region_fd: Option<(RawFd, u64)>,
         agent_name: &str,
     ) -> Result<Local> {
+        let region = memory.blocks();
         let host = Host::own()?;
         let process = ProcessId::own()?;
         let (region_file, file) = match region_fd {
@@ -122,7 +122,7 @@ impl Local {
             ino: file.ino,
             offset,
         });
-        let memory = reach::own_memory(&region, backing)?;
+        let memory = reach::own_memory(memory, backing)?;
         let gate = Gate::create()?;
         let fuse = Fuse::create()
             .map_err(|errno| Error::new(Status::NoMemory, format!("mapping one page: {errno}")))?;

@@ -12,7 +12,7 @@ use super::registry;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Cursor;
-use crate::region::Region;
+use crate::region::{LocalRegion, Region};
 
 /// Most that one step moves by plain copying.
 const STEP_BYTES: u64 = 256 << 10;
@@ -145,10 +145,11 @@ fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
 }
 
 /// The memory of a transport's own region, if it is there; see [`maps::check`].
-pub(super) fn own_memory(region: &Region, backing: Option<Backing>) -> Result<Memory> {
-    maps::check(region, backing)?;
-    // SAFETY: it is mapped, readable and writable. The caller of the library promises that it stays
-    // so until the transport is closed, and a closed transport copies nothing.
+pub(super) fn own_memory(region: LocalRegion, backing: Option<Backing>) -> Result<Memory> {
+    let region = region.blocks();
+    maps::check(&region, backing)?;
+    // SAFETY: it is mapped, readable and writable, and by the promise of `LocalRegion` it stays so
+    // until the transport is closed; a closed transport copies nothing.
     Ok(unsafe { Memory::new(region.base(), region.bytes()) })
 }
 
