@@ -8,8 +8,10 @@ use std::fs;
 use std::path::Path;
 
 /// In the order in which their functions appear in the header.
-const SOURCES: [&str; 8] = [
+const SOURCES: [&str; 10] = [
     "status",
+    "last_error",
+    "handle",
     "transport",
     "fingerprint",
     "peers",

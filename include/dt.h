@@ -530,6 +530,13 @@ extern "C" {
 const char *dt_status_str(dt_status status);
 
 /**
+ * The version of the library that is running, which may be newer than this header.
+ *
+ * @return major << 16 | minor << 8 | patch.
+ */
+uint32_t dt_version(void);
+
+/**
  * What went wrong in the last call that failed on the calling thread: one line of UTF-8, shorter
  * than 512 bytes, that names the argument, the value and the limit, and where there is one, the
  * remedy. The text is for people; programs decide by status.
@@ -540,13 +547,6 @@ const char *dt_status_str(dt_status status);
  *         is rewritten by the next call that fails on this thread; it goes away with the thread.
  */
 const char *dt_last_error(void);
-
-/**
- * The version of the library that is running, which may be newer than this header.
- *
- * @return major << 16 | minor << 8 | patch.
- */
-uint32_t dt_version(void);
 
 /**
  * Makes a transport for a region: num_blocks blocks of block_len bytes, one after the other, block

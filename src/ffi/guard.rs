@@ -3,25 +3,20 @@
 //! `dt_last_error`.
 
 use std::cell::Cell;
-use std::ffi::c_char;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
+use super::handle::{dt_transport, handle};
+use super::last_error::{self, Line, line, text};
 use super::status::{DT_OK, dt_status};
-use super::transport::{dt_transport, handle};
 use crate::error::{Error, Result, Status};
 use crate::log;
 use crate::transport::Transport;
 
-/// Room for one sentence of a failure, its NUL included.
-const LINE: usize = 512;
-type Line = [u8; LINE];
-
-// Plain bytes have no destructor, so these can be used until a thread has really ended, also by
+// Plain values have no destructor, so these can be used until a thread has really ended, also by
 // destructors of the caller's own thread-local data.
 thread_local! {
-    static LAST_ERROR: Cell<Line> = const { Cell::new([0; LINE]) };
-    static PANIC: Cell<Line> = const { Cell::new([0; LINE]) };
+    static PANIC: Cell<Line> = const { Cell::new(last_error::EMPTY) };
     /// Guarded calls that this thread is inside of; more than one when a log callback calls us.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
@@ -36,7 +31,7 @@ pub(super) fn call(name: &str, body: impl FnOnce() -> Result<()>) -> dt_status {
 /// Runs a call that answers with something else than a status: `fallback` when it fails.
 pub(super) fn value<T>(name: &str, fallback: T, body: impl FnOnce() -> Result<T>) -> T {
     run(name, None, body).unwrap_or_else(|error| {
-        set_last_error(&error.message);
+        last_error::set(&error.message);
         fallback
     })
 }
@@ -62,7 +57,7 @@ fn finish(outcome: Result<()>) -> dt_status {
     match outcome {
         Ok(()) => DT_OK,
         Err(error) => {
-            set_last_error(&error.message);
+            last_error::set(&error.message);
             error.status as dt_status
         }
     }
@@ -126,34 +121,6 @@ fn keep_panics_quiet() {
     }));
 }
 
-/// `message` as one NUL-terminated line, cut between characters where it is too long.
-fn line(message: &str) -> Line {
-    let mut line = [0; LINE];
-    let mut end = 0;
-    for c in message.chars() {
-        let c = if c.is_control() { ' ' } else { c };
-        if end + c.len_utf8() >= LINE {
-            break;
-        }
-        end += c.encode_utf8(&mut line[end..]).len();
-    }
-    line
-}
-
-fn text(line: &Line) -> &str {
-    let end = line.iter().position(|byte| *byte == 0).unwrap_or(LINE);
-    std::str::from_utf8(&line[..end]).unwrap_or("")
-}
-
-fn set_last_error(message: &str) {
-    LAST_ERROR.set(line(message));
-}
-
-/// What `dt_last_error` gives out: valid for the life of the thread, rewritten by its next failure.
-pub(super) fn last_error() -> *const c_char {
-    LAST_ERROR.with(|line| line.as_ptr().cast_const().cast())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -162,8 +129,8 @@ mod tests {
 
     /// The last error of this thread.
     fn last_error_text() -> String {
-        // SAFETY: `last_error` is NUL-terminated and nothing fails on this thread meanwhile.
-        unsafe { CStr::from_ptr(last_error()) }
+        // SAFETY: it is NUL-terminated and nothing fails on this thread meanwhile.
+        unsafe { CStr::from_ptr(last_error::dt_last_error()) }
             .to_str()
             .unwrap()
             .to_owned()
@@ -235,15 +202,5 @@ mod tests {
         std::thread::spawn(|| assert_eq!(last_error_text(), ""))
             .join()
             .unwrap();
-    }
-
-    #[test]
-    fn a_sentence_is_one_line_of_whole_characters() {
-        assert_eq!(text(&line("a\nb\0c\td")), "a b c d");
-        assert_eq!(text(&line(&"x".repeat(600))).len(), LINE - 1);
-        // 511 is not a multiple of 3, so the last character does not fit as a whole.
-        let cut = line(&"\u{20ac}".repeat(300));
-        assert_eq!(text(&cut), "\u{20ac}".repeat(170));
-        assert_eq!(text(&line("")), "");
     }
 }

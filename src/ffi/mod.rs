@@ -3,6 +3,7 @@
 //! these files, so their doc comments are written for a C programmer.
 //!
 //! - `guard`: what surrounds every call: panics, the log, the last error.
+//! - `handle`, `last_error`: what the guard works on.
 //! - `args`: checks of what C passes.
 //! - the others: one group of functions of the header each.
 //!
@@ -15,6 +16,8 @@
 mod args;
 mod fingerprint;
 mod guard;
+mod handle;
+mod last_error;
 mod log;
 mod peers;
 mod push;

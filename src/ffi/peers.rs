@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_void};
 
 use super::args;
 use super::guard;
+use super::handle::dt_transport;
 use super::status::dt_status;
-use super::transport::dt_transport;
 
 /// Gives the metadata that a peer needs to reach this transport. Send it there by whatever control
 /// plane you have, together with dt_base_addr, dt_num_blocks and dt_block_len. It does not change

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::args::{self, Out, OutArray};
 use super::guard;
+use super::handle::dt_transport;
 use super::status::{DT_OK, dt_status};
-use super::transport::dt_transport;
 use crate::backend::Direction;
 use crate::error::{Result, fail};
 use crate::transport::{CancelMode, Completion, Transport};

@@ -5,8 +5,8 @@ use std::ptr;
 
 use super::args;
 use super::guard;
+use super::handle::dt_transport;
 use super::status::dt_status;
-use super::transport::dt_transport;
 
 /// Counters of one transport since it was made. Always: submitted = done + failed + cancelled +
 /// inflight. A transfer that has ended counts by its outcome, whether it was reported yet or not.

@@ -1,8 +1,7 @@
-//! Status codes, the last error, the version.
+//! Status codes and the version.
 
 use std::ffi::c_char;
 
-use super::guard;
 use crate::error::Status;
 
 /// The result of a call, or of a transfer: DT_OK, or one of the negative DT_ERR_ codes. A number is
@@ -89,19 +88,6 @@ pub extern "C" fn dt_status_str(status: dt_status) -> *const c_char {
         _ => c"DT_ERR_UNKNOWN",
     };
     name.as_ptr()
-}
-
-/// What went wrong in the last call that failed on the calling thread: one line of UTF-8, shorter
-/// than 512 bytes, that names the argument, the value and the limit, and where there is one, the
-/// remedy. The text is for people; programs decide by status.
-///
-/// A call that succeeds leaves it as it was. Each thread has its own.
-///
-/// @return never NULL; "" if nothing has failed on this thread yet. The memory is the library's and
-///         is rewritten by the next call that fails on this thread; it goes away with the thread.
-#[unsafe(no_mangle)]
-pub extern "C" fn dt_last_error() -> *const c_char {
-    guard::last_error()
 }
 
 /// The version of the library that is running, which may be newer than this header.

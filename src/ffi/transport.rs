@@ -1,23 +1,17 @@
 //! The transport handle: made, closed, destroyed, and asked what it is.
 
-use std::ffi::{CString, c_char, c_void};
+use std::ffi::{c_char, c_void};
 use std::mem::{MaybeUninit, offset_of, size_of};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::args::{self, Out};
 use super::guard;
+use super::handle::{Handle, dt_transport, handle, take};
 use super::status::{dt_status, version};
 use crate::backend::Kind;
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Result, fail};
 use crate::region::{LocalRegion, Region};
 use crate::transport::{BackendChoice, Config, RegionFd, Transport};
-
-/// One end of the data plane: a region of memory, the peers that it moves blocks to and from, and
-/// the transfers in flight. Opaque; made by dt_create, freed by dt_destroy.
-pub struct dt_transport {
-    _opaque: [u8; 0],
-}
 
 /// What moves the bytes.
 #[derive(Clone, Copy)]
@@ -96,42 +90,6 @@ const _: () = {
 
 const DEFAULT_POLL_BUDGET_US: u32 = 500;
 const MAX_POLL_BUDGET_US: u32 = 1_000_000;
-
-/// "DTHANDLE". It stands in front of every live handle, so that most other pointers are told apart.
-const MAGIC: u64 = u64::from_le_bytes(*b"DTHANDLE");
-
-/// What a `dt_transport *` really points to.
-#[repr(C)]
-pub(super) struct Handle {
-    magic: AtomicU64,
-    pub(super) transport: Transport,
-    // C strings that the accessors give out.
-    fingerprint: CString,
-    agent_name: CString,
-}
-
-/// The handle behind a pointer.
-///
-/// # Safety
-/// `t` is NULL or misaligned, or points to readable memory; a handle is not destroyed during `'a`.
-pub(super) unsafe fn handle<'a>(t: *const dt_transport) -> Result<&'a Handle> {
-    let ptr = t.cast::<Handle>();
-    if ptr.is_null() {
-        fail!(InvalidArg, "the transport is NULL");
-    }
-    // SAFETY: readable, as the caller promises. The number is read alone, before anything else of
-    // what may not be a handle.
-    if !ptr.is_aligned() || unsafe { (*ptr).magic.load(Ordering::Relaxed) } != MAGIC {
-        fail!(
-            InvalidArg,
-            "{:#x} is not a transport, or one that was destroyed",
-            ptr.addr()
-        );
-    }
-    // SAFETY: only `dt_create` writes the number, so this is a handle, alive as the caller
-    // promises.
-    Ok(unsafe { &*ptr })
-}
 
 /// Copies the caller's options as far as this version knows them; NULL stands for the defaults.
 ///
@@ -226,11 +184,6 @@ unsafe fn config(options: &dt_options, region: LocalRegion) -> Result<Config> {
     })
 }
 
-fn c_string(name: &str, text: &str) -> Result<CString> {
-    CString::new(text)
-        .map_err(|error| Error::new(Status::Internal, format!("{name} has a NUL: {error}")))
-}
-
 /// Makes a transport for a region: num_blocks blocks of block_len bytes, one after the other, block
 /// i at base + i * block_len.
 ///
@@ -273,13 +226,7 @@ pub unsafe extern "C" fn dt_create(
         // SAFETY: `options`, its strings and the region are as the header says.
         let config = unsafe { config(&copy_options(options)?, LocalRegion::new(region)) }?;
         let transport = Transport::create(config)?;
-        let handle = Box::new(Handle {
-            magic: AtomicU64::new(MAGIC),
-            fingerprint: c_string("the fingerprint", transport.fingerprint())?,
-            agent_name: c_string("the agent name", transport.agent_name())?,
-            transport,
-        });
-        out.write(Box::into_raw(handle).cast());
+        out.write(Handle::give_out(transport)?);
         Ok(())
     })
 }
@@ -344,13 +291,7 @@ pub unsafe extern "C" fn dt_destroy(t: *mut dt_transport) {
     }
     guard::value("dt_destroy", (), || {
         // SAFETY: `t` is as the header says.
-        let handle = unsafe { handle(t) }?;
-        // A second dt_destroy finds no transport, unless the memory has been used again.
-        if handle.magic.swap(0, Ordering::Relaxed) == MAGIC {
-            // SAFETY: made by `Box::into_raw` in dt_create, and taken back once: the number was
-            // there.
-            drop(unsafe { Box::from_raw(t.cast::<Handle>()) });
-        }
+        drop(unsafe { take(t) }?);
         Ok(())
     });
 }
