@@ -72,6 +72,20 @@ impl Error {
     }
 }
 
+/// A name that somebody chose, for a sentence: quoted, and cut where it is so long that it would crowd
+/// out the rest.
+pub struct Quoted<'a>(pub &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 40;
+        match self.0.char_indices().nth(MOST) {
+            None => write!(f, "{:?}", self.0),
+            Some((end, _)) => write!(f, "{:?}...", &self.0[..end]),
+        }
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)
@@ -87,3 +101,18 @@ macro_rules! fail {
     };
 }
 pub(crate) use fail;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_names_leave_room_for_the_rest() {
+        assert_eq!(Quoted("decode \"0\"").to_string(), r#""decode \"0\"""#);
+        let long = "\u{e9}".repeat(1000);
+        assert_eq!(
+            Quoted(&long).to_string(),
+            format!("\"{}\"...", "\u{e9}".repeat(40))
+        );
+    }
+}

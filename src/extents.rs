@@ -21,7 +21,7 @@ pub struct Run {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
     runs: Vec<Run>,
-    blocks: u64,
+    bytes: u64,
 }
 
 impl Runs {
@@ -49,10 +49,23 @@ impl Runs {
                 "count is 0, but a transfer moves at least one block"
             );
         }
+        // Indexes may be repeated, so this is not bounded by the regions.
+        let count = local_idxs.len() as u64;
+        let Some(bytes) = count.checked_mul(local.block_len()) else {
+            fail!(
+                InvalidArg,
+                "count is {count}: so many blocks of {} bytes are more than 2^64 bytes",
+                local.block_len()
+            );
+        };
         check("local_idxs", local_idxs, "the region", local)?;
         check("remote_idxs", remote_idxs, "the peer's region", remote)?;
 
+        // Memory that is reserved and not touched costs nothing; growing would copy.
         let mut runs: Vec<Run> = Vec::new();
+        if runs.try_reserve_exact(local_idxs.len()).is_err() {
+            fail!(NoMemory, "no memory to remember {count} blocks");
+        }
         let mut pairs = local_idxs.iter().copied().zip(remote_idxs.iter().copied());
         let (first_local, first_remote) = pairs.next().expect("the lists are not empty");
         let mut run = Run {
@@ -77,10 +90,8 @@ impl Runs {
             }
         }
         runs.push(run);
-        Ok(Runs {
-            runs,
-            blocks: local_idxs.len() as u64,
-        })
+        runs.shrink_to_fit();
+        Ok(Runs { runs, bytes })
     }
 
     /// The runs, at least one.
@@ -88,9 +99,9 @@ impl Runs {
         &self.runs
     }
 
-    /// Blocks in all runs together.
-    pub fn blocks(&self) -> u64 {
-        self.blocks
+    /// Bytes in all runs together.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 }
 
@@ -169,7 +180,7 @@ impl Cursor {
 
     /// Bytes of the whole transfer.
     pub fn total_bytes(&self) -> u64 {
-        self.runs.blocks * self.block_len
+        self.runs.bytes
     }
 
     /// Runs that are not finished.
@@ -229,7 +240,19 @@ mod tests {
             .map(|r| (r.local, r.remote, r.blocks))
             .collect();
         assert_eq!(got, expected);
-        assert_eq!(runs.blocks(), 5);
+        assert_eq!(runs.bytes(), 5 * 64);
+    }
+
+    #[test]
+    fn the_bytes_of_all_blocks_do_not_wrap() {
+        let r = Region::new(4096, 1, 1 << 62).unwrap();
+        assert_eq!(
+            Runs::merge(&[0; 3], &[0; 3], &r, &r).unwrap().bytes(),
+            3 << 62
+        );
+        let error = Runs::merge(&[0; 4], &[0; 4], &r, &r).unwrap_err();
+        assert_eq!(error.status, Status::InvalidArg);
+        assert!(error.message.starts_with("count is 4"), "{error}");
     }
 
     #[test]

@@ -32,7 +32,10 @@ enum Target {
     /// Nobody has set a callback: `$DT_LOG` decides, and stderr shows.
     Environment,
     Off,
-    Callback(Sink),
+    Callback {
+        sink: Sink,
+        max_level: i32,
+    },
 }
 
 static TARGET: RwLock<Target> = RwLock::new(Target::Environment);
@@ -40,12 +43,25 @@ static TARGET: RwLock<Target> = RwLock::new(Target::Environment);
 static MAX_LEVEL: AtomicI32 = AtomicI32::new(UNREAD);
 const UNREAD: i32 = -1;
 
-static ENVIRONMENT_LEVEL: Lazy<i32> = Lazy::new(|| match std::env::var("DT_LOG").as_deref() {
-    Ok("error") => Level::Error as i32,
-    Ok("warn") => Level::Warn as i32,
-    Ok("info") => Level::Info as i32,
-    Ok("debug") => Level::Debug as i32,
-    _ => 0,
+static ENVIRONMENT_LEVEL: Lazy<i32> = Lazy::new(|| {
+    let Ok(wanted) = std::env::var("DT_LOG") else {
+        return 0;
+    };
+    match wanted.to_ascii_lowercase().as_str() {
+        "" | "off" => 0,
+        "error" => Level::Error as i32,
+        "warn" => Level::Warn as i32,
+        "info" => Level::Info as i32,
+        "debug" => Level::Debug as i32,
+        _ => {
+            // Whoever sets it wants a log: let him have one, and know.
+            let _ = writeln!(
+                std::io::stderr(),
+                "libdatatransport: DT_LOG is {wanted:?}, but it can be error, warn, info or debug: taken as warn"
+            );
+            Level::Warn as i32
+        }
+    }
 });
 
 thread_local! {
@@ -69,12 +85,10 @@ pub fn set_sink(sink: Option<Sink>, max_level: i32) {
     if IN_SINK.get() {
         return;
     }
+    let max_level = if sink.is_some() { max_level.max(0) } else { 0 };
     let mut target = TARGET.write();
-    MAX_LEVEL.store(
-        if sink.is_some() { max_level.max(0) } else { 0 },
-        Ordering::Relaxed,
-    );
-    *target = sink.map_or(Target::Off, Target::Callback);
+    MAX_LEVEL.store(max_level, Ordering::Relaxed);
+    *target = sink.map_or(Target::Off, |sink| Target::Callback { sink, max_level });
 }
 
 /// Takes a message. Use the macro [`log!`], which checks the level first.
@@ -92,14 +106,19 @@ fn deliver(level: Level, message: String) {
     if IN_SINK.replace(true) {
         return;
     }
+    // Recursive: a sink may wait for another thread that is delivering, while a third waits to
+    // replace the sink.
     match &*TARGET.read_recursive() {
         Target::Off => {}
         Target::Environment => {
             // A closed stderr is no reason to fail.
             let _ = writeln!(std::io::stderr(), "libdatatransport: {message}");
         }
-        Target::Callback(sink) => {
-            if let Ok(text) = CString::new(message) {
+        // The message was made for whatever sink was there then; this one may want less.
+        Target::Callback { sink, max_level } => {
+            if level as i32 <= *max_level
+                && let Ok(text) = CString::new(message)
+            {
                 sink(level, &text);
             }
         }

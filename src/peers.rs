@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 
 use crate::backend::ConnId;
-use crate::error::{Error, Result, Status};
+use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::region::Region;
 
 /// A peer id as a number, valid while the id is registered or a transfer of it can still surface.
@@ -27,7 +27,17 @@ pub struct Registration {
     /// The peer's blocks.
     pub region: Region,
     strikes: u32,
+    has_failed: bool,
     fault: Option<Error>,
+}
+
+/// What people should know of an outcome.
+#[derive(PartialEq, Eq, Debug)]
+pub enum Remark<'a> {
+    /// The first transfer of this registration that failed, and why.
+    FirstFailure(&'a str, &'a Error),
+    /// The peer is faulted now, and why.
+    Faulted(&'a str, &'a Error),
 }
 
 /// All peer ids of one transport.
@@ -59,6 +69,7 @@ impl Peers {
             conn,
             region,
             strikes: 0,
+            has_failed: false,
             fault: None,
         };
         let old = self.registered.insert(key, registration);
@@ -72,12 +83,30 @@ impl Peers {
         Some(registration)
     }
 
+    /// The registration of `name`, if it may be used.
+    pub fn usable(&self, name: &str) -> Result<&Registration> {
+        let registration = self.get(name)?;
+        if let Some(fault) = registration.fault() {
+            fail!(
+                PeerLost,
+                "peer {} is faulted, remove it or add it again before you use it; why: {fault}",
+                Quoted(name)
+            );
+        }
+        Ok(registration)
+    }
+
     /// The registration of `name`, healthy or not.
     pub fn get(&self, name: &str) -> Result<&Registration> {
         self.keys
             .get(name)
             .and_then(|key| self.registered.get(key))
-            .ok_or_else(|| Error::new(Status::NotFound, format!("peer {name:?} is not registered")))
+            .ok_or_else(|| {
+                Error::new(
+                    Status::NotFound,
+                    format!("peer {} is not registered", Quoted(name)),
+                )
+            })
     }
 
     /// The key of `name`, also of a removed peer whose transfers can still surface.
@@ -112,42 +141,37 @@ impl Peers {
         self.registered.len()
     }
 
-    /// A transfer over `conn` ended. Returns the name and the fault if this faulted the peer.
+    /// A transfer over `conn` ended, or the connection was lost (an error of status `PeerLost`).
     ///
     /// A registration that was removed meanwhile is not concerned: a straggler of the old one must
     /// not harm the new one.
-    pub fn record(&mut self, conn: ConnId, result: &Result<()>) -> Option<(&str, &Error)> {
+    pub fn record<'a>(&'a mut self, conn: ConnId, result: &'a Result<()>) -> Option<Remark<'a>> {
         let key = self.by_conn.get(&conn)?;
+        let name = self.names.get(key)?;
         let registration = self.registered.get_mut(key)?;
-        let fault = match result {
+        let error = match result {
             Ok(()) => {
                 registration.strikes = 0;
                 return None;
             }
             Err(error) if error.status == Status::Cancelled => return None,
-            Err(error) if error.status == Status::PeerLost => error.clone(),
-            Err(error) => {
-                registration.strikes += 1;
-                if registration.strikes < MAX_STRIKES {
-                    return None;
-                }
-                error.clone().context(format!(
-                    "{MAX_STRIKES} transfers in a row failed, the last one"
-                ))
-            }
+            Err(error) => error,
         };
-        self.fault(conn, fault)
-    }
-
-    /// The peer of `conn` cannot be used any more. The first fault stays: later ones say less.
-    pub fn fault(&mut self, conn: ConnId, fault: Error) -> Option<(&str, &Error)> {
-        let key = self.by_conn.get(&conn)?;
-        let registration = self.registered.get_mut(key)?;
-        if registration.fault.is_some() {
-            return None;
+        registration.strikes += 1;
+        let first = !std::mem::replace(&mut registration.has_failed, true);
+        // The first fault stays: later ones say less.
+        let faulted = registration.fault.is_none()
+            && (error.status == Status::PeerLost || registration.strikes >= MAX_STRIKES);
+        if faulted {
+            let fault = match error.status {
+                Status::PeerLost => error.clone(),
+                _ => error.clone().context(format_args!(
+                    "{MAX_STRIKES} transfers in a row failed, the last one"
+                )),
+            };
+            return Some(Remark::Faulted(name, registration.fault.insert(fault)));
         }
-        let fault = registration.fault.insert(fault);
-        Some((self.names.get(key)?, fault))
+        first.then_some(Remark::FirstFailure(name, error))
     }
 }
 
@@ -175,28 +199,26 @@ mod tests {
         let mut peers = Peers::default();
         let conn = ConnId(1);
         peers.insert("a", conn, region());
-        for result in [
-            failure(Status::Backend),
-            failure(Status::Backend),
-            Ok(()),
-            failure(Status::Backend),
-        ] {
-            assert_eq!(peers.record(conn, &result), None);
+        let backend = failure(Status::Backend);
+        let first = Some(Remark::FirstFailure("a", backend.as_ref().unwrap_err()));
+        assert_eq!(peers.record(conn, &backend), first);
+        for result in [&backend, &Ok(()), &backend] {
+            assert_eq!(peers.record(conn, result), None);
         }
         assert_eq!(peers.record(conn, &failure(Status::Cancelled)), None);
-        assert_eq!(peers.record(conn, &failure(Status::Backend)), None);
-        let (name, fault) = peers.record(conn, &failure(Status::Backend)).unwrap();
-        assert_eq!((name, fault.status), ("a", Status::Backend));
-        assert_eq!(
-            fault.message,
-            "3 transfers in a row failed, the last one: it broke"
+        assert_eq!(peers.record(conn, &backend), None);
+        let fault = Error::new(
+            Status::Backend,
+            "3 transfers in a row failed, the last one: it broke",
         );
+        let faulted = Some(Remark::Faulted("a", &fault));
+        assert_eq!(peers.record(conn, &backend), faulted);
+        let refused = peers.usable("a").unwrap_err();
+        assert_eq!(refused.status, Status::PeerLost);
+        assert!(refused.message.ends_with(&fault.message), "{refused}");
         // A fault lasts: success does not lift it, a later fault does not replace it.
         assert_eq!(peers.record(conn, &Ok(())), None);
-        assert_eq!(
-            peers.fault(conn, Error::new(Status::PeerLost, "gone")),
-            None
-        );
+        assert_eq!(peers.record(conn, &failure(Status::PeerLost)), None);
         assert_eq!(
             peers.get("a").unwrap().fault().unwrap().status,
             Status::Backend

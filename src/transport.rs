@@ -3,34 +3,24 @@
 //! Every public method may be called from any thread. None of them waits for a peer, except
 //! [`wait`](Transport::wait) and [`close`](Transport::close), which give the lock up while they do.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::backend::local::Local;
+use crate::backend::open::{self, BackendChoice};
 use crate::backend::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::Runs;
 use crate::fingerprint;
 use crate::ledger::{Counts, Ledger, Standing, Terms};
 use crate::log::log;
-use crate::peers::{PeerKey, Peers};
+use crate::peers::{PeerKey, Peers, Remark};
 use crate::process::Home;
 use crate::region::{LocalRegion, Region};
 
 pub use crate::ledger::{Completion, XferId};
-
-/// Which backend the caller asks for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum BackendChoice {
-    /// `$DT_BACKEND` if set, else the best that loads.
-    Auto,
-    /// Same host, embedded.
-    Local,
-    /// NIXL.
-    Nixl,
-}
 
 /// File descriptor that backs the region. It is duplicated, not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -122,7 +112,8 @@ impl Transport {
             Some(name) => name,
             None => generated_name()?,
         };
-        let backend = open_backend(&config, &agent_name)?;
+        let fd = config.region_fd.map(|backing| (backing.fd, backing.offset));
+        let backend = open::open(config.backend, config.region, fd, &agent_name)?;
         Ok(Transport::over(backend, config, fingerprint, agent_name))
     }
 
@@ -195,18 +186,19 @@ impl Transport {
         if block_len != self.region.block_len() {
             fail!(
                 Incompatible,
-                "block_len of peer {peer_id:?} is {block_len}, but the local one is {}",
+                "block_len of peer {} is {block_len}, but the local one is {}",
+                Quoted(peer_id),
                 self.region.block_len()
             );
         }
         let remote = Region::new(base, num_blocks, block_len)
-            .map_err(|error| error.context(format_args!("peer {peer_id:?}")))?;
+            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         inner.last_conn += 1;
         let conn = ConnId(inner.last_conn);
         inner
             .backend
             .connect(conn, metadata, remote)
-            .map_err(|error| error.context(format_args!("peer {peer_id:?}")))?;
+            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         if inner.remove_peer(peer_id) {
             self.news.notify_all();
         }
@@ -228,7 +220,9 @@ impl Transport {
         let inner = self.enter()?;
         match inner.peers.get(peer_id)?.fault() {
             None => Ok(()),
-            Some(fault) => Err(fault.clone().context(format_args!("peer {peer_id:?}"))),
+            Some(fault) => Err(fault
+                .clone()
+                .context(format_args!("peer {}", Quoted(peer_id)))),
         }
     }
 
@@ -241,30 +235,31 @@ impl Transport {
         remote_idxs: &[u32],
         user_data: u64,
     ) -> Result<XferId> {
-        let mut inner = self.enter()?;
+        // Merging takes as long as the lists are long: other threads go on meanwhile. If they
+        // replace the peer by one with other blocks, it is done again.
+        let (mut inner, runs) = loop {
+            let remote = self.enter()?.peers.usable(peer_id)?.region;
+            let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
+            let inner = self.enter()?;
+            if inner.peers.usable(peer_id)?.region == remote {
+                break (inner, runs);
+            }
+        };
         let inner = &mut *inner;
-        let peer = inner.peers.get(peer_id)?;
-        if let Some(fault) = peer.fault() {
-            fail!(
-                PeerLost,
-                "peer {peer_id:?} is faulted ({fault}); remove it or add it again before you use it"
-            );
-        }
-        let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &peer.region)?;
+        let peer = inner.peers.usable(peer_id)?;
         let terms = Terms {
             peer: peer.key,
             conn: peer.conn,
             direction,
-            bytes: runs.blocks() * self.region.block_len(),
+            bytes: runs.bytes(),
             user_data,
         };
         let op = OpId(inner.ledger.next_id());
         let started = match inner.backend.start(terms.conn, op, direction, runs) {
             Ok(started) => started,
             Err(error) => {
-                let error = error.context(format_args!("peer {peer_id:?}"));
                 inner.judge(terms.conn, &Err(error.clone()));
-                return Err(error);
+                return Err(error.context(format_args!("peer {}", Quoted(peer_id))));
             }
         };
         let id = inner.ledger.open(terms);
@@ -328,18 +323,12 @@ impl Transport {
     /// Gives up transfers. Returns those that are still in flight: none with `Immediate`.
     pub fn cancel(&self, ids: &[XferId], mode: CancelMode) -> Result<Vec<XferId>> {
         let mut inner = self.enter()?;
-        let mut still = Vec::new();
-        for &id in ids {
-            if inner.give_up(id, mode) == GivenUp::No {
-                still.push(id);
-            }
-        }
-        // Repetitions of an id that stays in flight are ignored, as the other ones are.
-        if still.len() > 1 {
-            let mut seen = std::collections::HashSet::new();
-            still.retain(|id| seen.insert(*id));
-        }
-        Ok(still)
+        // An id is asked about once: a second answer could contradict the first.
+        let mut seen = HashSet::with_capacity(ids.len());
+        let once = ids.iter().copied().filter(|id| seen.insert(*id));
+        Ok(once
+            .filter(|id| inner.give_up(*id, mode) == GivenUp::No)
+            .collect())
     }
 
     /// The counters. They also answer after [`close`](Self::close).
@@ -360,7 +349,7 @@ impl Transport {
         self.check_sound()?;
         let deadline = Instant::now() + timeout;
         self.closing.store(true, Ordering::SeqCst);
-        self.news.notify_all();
+        self.wake_all();
         let mut nap = Duration::from_micros(20);
         loop {
             let obstacle = match self.lock().close_step(self.poll_budget) {
@@ -381,6 +370,13 @@ impl Transport {
     /// After a panic inside a call: everything is refused from now on.
     pub fn mark_broken(&self) {
         self.broken.store(true, Ordering::SeqCst);
+        self.wake_all();
+    }
+
+    /// Wakes the threads in `wait` after a flag was set. They look at it under the lock and then
+    /// sleep; having had the lock makes sure that none is between the two.
+    fn wake_all(&self) {
+        drop(self.lock());
         self.news.notify_all();
     }
 
@@ -434,18 +430,13 @@ impl Transport {
 
 impl Drop for Transport {
     fn drop(&mut self) {
-        let inner = self.inner.take();
-        if self.check_process().is_err() {
-            // What it holds is the parent's: mappings, slots in peers' memory. Nothing of it is to be
-            // given back from here.
-            std::mem::forget(inner);
+        let Some(inner) = self.inner.take() else {
             return;
-        }
-        if let Some(inner) = inner {
-            let mut inner = inner.into_inner();
-            if !inner.closed && inner.close_step(Duration::ZERO).is_err() {
-                inner.backend.force_close();
-            }
+        };
+        let mut inner = inner.into_inner();
+        // In a forked child there is nothing to close: dropping gives back what the child has.
+        if self.home.is_here() && !inner.closed && inner.close_step(Duration::ZERO).is_err() {
+            inner.backend.force_close();
         }
     }
 }
@@ -478,7 +469,7 @@ impl Inner {
     fn settle(&mut self, op: OpId, result: Result<()>) {
         match &result {
             Ok(()) => log!(Debug, "transfer {} is done", op.0),
-            Err(error) => log!(Debug, "transfer {} failed: {error}", op.0),
+            Err(error) => log!(Debug, "transfer {} ended: {error}", op.0),
         }
         let outcome = result.as_ref().copied().map_err(|error| error.status);
         if let Some(conn) = self.ledger.end(op.0, outcome) {
@@ -488,8 +479,14 @@ impl Inner {
 
     /// What an outcome means for the peer.
     fn judge(&mut self, conn: ConnId, result: &Result<()>) {
-        if let Some((name, fault)) = self.peers.record(conn, result) {
-            log!(Warn, "peer {name:?} is faulted: {fault}");
+        match self.peers.record(conn, result) {
+            None => {}
+            Some(Remark::FirstFailure(name, error)) => {
+                log!(Warn, "peer {}: a transfer failed: {error}", Quoted(name))
+            }
+            Some(Remark::Faulted(name, fault)) => {
+                log!(Warn, "peer {} is faulted: {fault}", Quoted(name))
+            }
         }
     }
 
@@ -610,35 +607,5 @@ fn generated_name() -> Result<String> {
     Ok(format!("dt-{:032x}", u128::from_be_bytes(random)))
 }
 
-fn open_backend(config: &Config, agent_name: &str) -> Result<Box<dyn Backend>> {
-    let (choice, asked_by) = match config.backend {
-        BackendChoice::Auto => (environment_choice()?, "$DT_BACKEND"),
-        choice => (choice, "the options"),
-    };
-    match choice {
-        BackendChoice::Nixl => fail!(
-            Unavailable,
-            "{asked_by} ask for NIXL, but this version has no NIXL backend: use \"local\" between processes of one host"
-        ),
-        BackendChoice::Auto => log!(Info, "backend LOCAL: this version has no other"),
-        BackendChoice::Local => log!(Info, "backend LOCAL: {asked_by} ask for it"),
-    }
-    let fd = config.region_fd.map(|backing| (backing.fd, backing.offset));
-    Ok(Box::new(Local::create(config.region, fd, agent_name)?))
-}
-
-fn environment_choice() -> Result<BackendChoice> {
-    match std::env::var("DT_BACKEND") {
-        Err(std::env::VarError::NotPresent) => Ok(BackendChoice::Auto),
-        Ok(name) if name.is_empty() => Ok(BackendChoice::Auto),
-        Ok(name) if name == "local" => Ok(BackendChoice::Local),
-        Ok(name) if name == "nixl" => Ok(BackendChoice::Nixl),
-        other => fail!(
-            InvalidArg,
-            "$DT_BACKEND is {other:?}, but it can be \"local\" or \"nixl\""
-        ),
-    }
-}
-
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,9 @@
 //! The contract between the transport and what really moves bytes.
 //!
-//! A backend is told what to move and says when it ended. It knows nothing of the ids that callers
-//! see, of peers' names, or of who asks for a result; it is never asked anything while it works, and
-//! no call waits for a peer. The transport calls it under its own lock, one call at a time.
+//! A backend is told what to move and says when it ended. It knows nothing of peers' names, or of who
+//! asks for a result; the ids that it gets mean nothing to it. No call waits for a peer. The transport
+//! calls it under its own lock, one call at a time. In a forked child it is dropped and never called:
+//! dropping gives back what belongs to the child and touches nothing that is shared.
 
 use std::time::{Duration, Instant};
 
@@ -11,6 +12,7 @@ use crate::extents::Runs;
 use crate::region::Region;
 
 pub mod local;
+pub mod open;
 #[cfg(test)]
 pub mod sim;
 
@@ -27,7 +29,8 @@ pub enum Kind {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnId(pub u64);
 
-/// One transfer. Chosen by the transport, never reused.
+/// One transfer. Chosen by the transport, never reused; the transport takes the number that the
+/// caller knows it by.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct OpId(pub u64);
 
@@ -51,8 +54,8 @@ pub enum Event {
         /// How: `Ok` when the bytes have arrived.
         result: Result<()>,
     },
-    /// The peer is gone for good. At most once for a connection. Its transfers end by their own
-    /// events, before or after this one.
+    /// The peer is gone for good. At most once for a connection, and possibly after the connection was
+    /// given up. Its transfers end by their own events, before or after this one.
     Lost {
         /// Whose registration.
         conn: ConnId,

@@ -21,8 +21,8 @@ struct State {
     /// What the next calls of `connect` and `start` answer; `Ok` when nothing is scripted.
     connects: VecDeque<Error>,
     starts: VecDeque<Error>,
-    /// While set, `stop` answers `Draining`.
-    stubborn: bool,
+    /// While it is not 0, `stop` answers `Draining`, and counts it down.
+    stubborn: u64,
     /// While set, transfers are done as soon as they start.
     inline: bool,
     conns: BTreeSet<ConnId>,
@@ -66,7 +66,12 @@ impl Script {
 
     /// From now on transfers cannot (or can) be stopped.
     pub fn set_stubborn(&self, stubborn: bool) {
-        self.0.lock().stubborn = stubborn;
+        self.set_stubborn_for(if stubborn { u64::MAX } else { 0 });
+    }
+
+    /// The next so many transfers that are asked to stop cannot.
+    pub fn set_stubborn_for(&self, answers: u64) {
+        self.0.lock().stubborn = answers;
     }
 
     /// From now on transfers are done (or not) as soon as they start.
@@ -164,7 +169,7 @@ impl Backend for Sim {
             state.conns.contains(&conn),
             "start over a connection that does not exist"
         );
-        assert!(runs.blocks() > 0);
+        assert!(runs.bytes() > 0);
         if let Some(error) = state.starts.pop_front() {
             return Err(error);
         }
@@ -185,7 +190,8 @@ impl Backend for Sim {
             state.ops.contains_key(&op) || pending,
             "stop of a transfer that has ended"
         );
-        if state.stubborn || pending {
+        if state.stubborn > 0 || pending {
+            state.stubborn = state.stubborn.saturating_sub(1);
             return Stop::Draining;
         }
         state.ops.remove(&op);

@@ -382,3 +382,70 @@ pub unsafe extern "C" fn dt_cancel(
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::super::handle::{Handle, take};
+    use super::*;
+    use crate::backend::sim::Script;
+    use crate::transport::tests::transport;
+
+    // LOCAL stops every transfer at once, so only a script fills the list.
+    #[test]
+    fn cancel_lists_what_stays_in_flight() {
+        let script = Script::default();
+        let transport = transport(&script);
+        transport.add_peer("a", b"m", 1 << 30, 64, 4096).unwrap();
+        let mut ids = [0; 4];
+        for id in &mut ids {
+            *id = transport
+                .submit(Direction::Write, "a", &[1], &[2], 5)
+                .unwrap();
+        }
+        let t = Handle::give_out(transport).unwrap();
+        let mode = |mode: dt_cancel_mode| MaybeUninit::new(mode);
+        let mut still = [77; 4];
+        let mut count = 9;
+        // SAFETY: the arrays have the lengths that are given, and the handle is taken back last.
+        unsafe {
+            // The first two cannot be stopped, the others can.
+            script.set_stubborn_for(2);
+            let wait = mode(dt_cancel_mode::DT_CANCEL_WAIT);
+            let list = still.as_mut_ptr();
+            assert_eq!(
+                dt_cancel(t, ids.as_ptr(), 3, wait, list, &raw mut count),
+                DT_OK
+            );
+            assert_eq!((count, still), (2, [ids[0], ids[1], 77, 77]));
+
+            // The list may take the place of the ids.
+            script.set_stubborn_for(1);
+            let mut both = [ids[3], ids[0]];
+            let place = both.as_mut_ptr();
+            assert_eq!(dt_cancel(t, place, 2, wait, place, &raw mut count), DT_OK);
+            assert_eq!((count, both[0]), (1, ids[3]));
+
+            script.set_stubborn(true);
+            let now = mode(dt_cancel_mode::DT_CANCEL_IMMEDIATE);
+            assert_eq!(
+                dt_cancel(t, &raw const ids[1], 1, now, null_mut(), &raw mut count),
+                DT_OK
+            );
+            assert_eq!(count, 0);
+
+            // What stayed in flight is reported, what was dropped is not.
+            for id in ids {
+                script.end(id, Ok(()));
+            }
+            let mut done: [dt_completion; 4] = MaybeUninit::zeroed().assume_init();
+            assert_eq!(
+                dt_poll(t, std::ptr::null(), done.as_mut_ptr(), 4, &raw mut count),
+                DT_OK
+            );
+            assert_eq!((count, done[0].id, done[0].status), (1, ids[3], DT_OK));
+            drop(take(t));
+        }
+    }
+}

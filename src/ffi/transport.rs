@@ -9,9 +9,10 @@ use super::guard;
 use super::handle::{Handle, dt_transport, handle, take};
 use super::status::{dt_status, version};
 use crate::backend::Kind;
+use crate::backend::open::BackendChoice;
 use crate::error::{Result, fail};
 use crate::region::{LocalRegion, Region};
-use crate::transport::{BackendChoice, Config, RegionFd, Transport};
+use crate::transport::{Config, RegionFd, Transport};
 
 /// What moves the bytes.
 #[derive(Clone, Copy)]

@@ -9,7 +9,8 @@ use crate::backend::sim::Script;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn transport(script: &Script) -> Transport {
+/// A transport that works as `script` says.
+pub(crate) fn transport(script: &Script) -> Transport {
     let config = Config {
         // SAFETY: the scripted backend touches no memory.
         region: unsafe { LocalRegion::new(Region::new(1 << 20, 64, 4096).unwrap()) },
@@ -239,6 +240,19 @@ fn cancel_wait_lists_what_cannot_be_stopped_once() {
     assert_eq!(outcomes(&poll(&transport, None, 9)), [(kept, Ok(()))]);
     let counts = transport.stats().unwrap().transfers;
     assert_eq!((counts.done, counts.cancelled, counts.inflight), (2, 1, 0));
+}
+
+#[test]
+fn an_id_is_asked_about_once_in_a_cancel() {
+    let script = Script::default();
+    let transport = transport(&script);
+    add(&transport, "a");
+    let id = write(&transport, "a").unwrap();
+    // Asked again, the backend would say that it has stopped.
+    script.set_stubborn_for(1);
+    assert_eq!(transport.cancel(&[id, id], CancelMode::Wait).unwrap(), [id]);
+    script.end(id, Ok(()));
+    assert_eq!(outcomes(&poll(&transport, None, 9)), [(id, Ok(()))]);
 }
 
 #[test]
