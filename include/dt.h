@@ -32,7 +32,7 @@
  * fault of this library: the process goes on, but the transport refuses all further work.
  *
  * Last error. dt_last_error is a sentence about the last call that failed on the calling thread. It
- * is valid until the next failure on that thread.
+ * is valid until the next failure on that thread. What a transfer failed of is in the log.
  *
  * Pointers. NULL where a pointer is needed is DT_ERR_INVALID_ARG, and so is a pointer that is not
  * aligned for its type; neither crashes. What a pointer points to must be readable or writable
@@ -99,7 +99,8 @@
  * FORK
  *
  * A transport belongs to the process that made it. In a forked child every function on it returns
- * DT_ERR_FORKED (accessors answer); dt_destroy frees the child's copy. Neither disturbs the parent.
+ * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
+ * parent.
  * The child may make transports of its own. As always after a fork in a program with threads, the
  * child must not have been forked while another thread was inside the library, unless it calls exec
  * at once.
@@ -313,7 +314,8 @@ typedef struct dt_options {
      * MAP_SHARED mapping of it. Peers map the descriptor, which is the fastest way to the memory,
      * if it is a memfd (of normal or huge pages) that is sealed with F_SEAL_SHRINK, as
      * dt_region_alloc makes it. Otherwise, and for a region without a descriptor, they use
-     * process_vm_writev and process_vm_readv, which need the permission to ptrace this process.
+     * process_vm_writev and process_vm_readv, which need besides that neither
+     * kernel.yama.ptrace_scope nor a seccomp profile forbids them.
      */
     int32_t region_fd;
     /**
@@ -356,6 +358,9 @@ typedef struct dt_completion {
      * DT_OK: the bytes of a write can be read at the target; those of a read are in the local
      * region. Otherwise why it failed: the destination blocks may hold old bytes, new bytes, or
      * both. In either case the library will not touch the blocks of this transfer again.
+     *
+     * dt_last_error is not about this. What went wrong is in the log: at level DT_LOG_WARN the
+     * first failure of a peer and what faulted it, at level DT_LOG_DEBUG every one.
      */
     dt_status status;
     /**
@@ -457,7 +462,7 @@ typedef void (*dt_log_fn)(dt_log_level level, const char *message, void *user);
 
 /**
  * Each argument is well-formed, but they do not fit together or to this library: block length,
- * fingerprint, backend, host, version, or a range that the metadata does not cover.
+ * backend, host, version, or a range that the metadata does not cover.
  */
 #define DT_ERR_INCOMPATIBLE -4
 
@@ -530,7 +535,8 @@ extern "C" {
 const char *dt_status_str(dt_status status);
 
 /**
- * The version of the library that is running, which may be newer than this header.
+ * The version of the library that is running, which may be newer than this header. (The number is
+ * made otherwise than DT_ABI_VERSION: do not compare the two.)
  *
  * @return major << 16 | minor << 8 | patch.
  */
@@ -619,15 +625,16 @@ dt_status dt_close(struct dt_transport *t, uint32_t timeout_ms);
  * Closes a transport if that was not done yet, by force where needed, and frees it. It must be the
  * last use of the handle: no other thread may be inside a call on it, nor start one.
  *
- * The region may be unmapped when it returns, with one exception that no library can prevent. If
- * dt_close had to return DT_ERR_TIMEOUT with the LOCAL backend, then a peer process stands still
- * (SIGSTOP, a debugger, a frozen cgroup) in the middle of copying one piece of at most 1 MiB. Such
- * a peer may write the rest of that one piece into its own mapping of the memory when it runs
- * again, and nothing after it. dt_destroy waits at most 1 s more for such peers, then logs an
- * error that names them. A caller that has to be sure kills the process, or does not use the
- * memory again.
+ * The region may be unmapped when it returns. Its addresses are safe to use again at once, but
+ * there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
+ * LOCAL backend, then a peer process stands still (SIGSTOP, a debugger, a frozen cgroup) in the
+ * middle of copying one piece of at most 1 MiB. If that peer has the region mapped, it may write
+ * the rest of that one piece into the same memory file when it runs again, and nothing after it;
+ * by process_vm it writes nothing more. dt_destroy waits at most 1 s more for such peers, then
+ * logs an error that names one. A caller that wants to use the memory file again, and not only the
+ * addresses, kills the process first.
  *
- * In a forked child it frees what it can of the child's copy, and leaves the parent's alone.
+ * In a forked child it gives back what the child has, and leaves the parent's alone.
  *
  * @param t  the transport, or NULL, which does nothing. What is no transport is left alone, and
  *           dt_last_error says so.
@@ -742,7 +749,12 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  *
  * A peer id that is known already is replaced: the old registration is removed as by
  * dt_remove_remote_peer, and nothing of it is used again. That is how a peer that was restarted is
- * met, also under the same agent name. If adding fails, everything is as before.
+ * met, also under the same agent name. If adding fails, everything is as before, the old
+ * registration included.
+ *
+ * LOCAL needs the right to open /proc/PID/fd of the peer: the same user and a peer that is
+ * dumpable (PR_SET_DUMPABLE), or CAP_SYS_PTRACE; both processes in one PID namespace; Linux 5.3 or
+ * newer, and a seccomp profile that permits pidfd_open.
  *
  * Adding oneself works with LOCAL (and is DT_ERR_INVALID_ARG with NIXL).
  *
@@ -754,7 +766,8 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  * @param base_addr       the peer's dt_base_addr, or the address of a later block of its region.
  * @param num_blocks      number of the peer's blocks from there on, at least 1; it may differ from
  *                        ours.
- * @param block_len       bytes of one block; must equal ours.
+ * @param block_len       bytes of one block; must equal ours, and with LOCAL that which the peer's
+ *                        transport was made with.
  *
  * @return
  * - DT_OK
@@ -825,10 +838,13 @@ dt_status dt_peer_status(struct dt_transport *t, const char *peer_id);
  * count.
  *
  * Everything is checked first, and if anything is wrong, nothing is moved and no id exists. The
- * call never waits and never copies in bulk: later calls of dt_poll or dt_wait move the bytes.
- * Neighbouring blocks are merged, so lists in ascending order are the fastest. An index may be
- * repeated; where remote_idxs repeats, one of the blocks written there is found, and it is not
- * said which one.
+ * call never waits and never copies in bulk: later calls of dt_poll or dt_wait move the bytes, all
+ * but those of a few small blocks (64 KiB together) with nothing before them, which may be copied
+ * at once. It takes time for each index, whatever the length of a block. Neighbouring blocks are
+ * merged, so lists in ascending order are the fastest. An index may be repeated; where remote_idxs
+ * repeats, one of the blocks written there is found, and it is not said which one. When a
+ * transport is its own peer, no block may be both a source and a destination of one transfer:
+ * what such a destination holds in the end is not said.
  *
  * Until the id has been reported, the local blocks must not be changed, and the peer must not use
  * the remote ones. Transfers are not ordered among each other.
@@ -845,8 +861,8 @@ dt_status dt_peer_status(struct dt_transport *t, const char *peer_id);
  * @return
  * - DT_OK: the transfer is in flight. It ends in exactly one way: reported by dt_poll or dt_wait,
  *   dropped by dt_cancel, or ended by dt_close
- * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0; peer_id
- *   is empty, too long or not UTF-8
+ * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0, or so
+ *   large that the bytes cannot be counted; peer_id is empty, too long or not UTF-8
  * - DT_ERR_OUT_OF_RANGE: an index is too large; dt_last_error names it
  * - DT_ERR_NOT_FOUND: no peer has this id
  * - DT_ERR_PEER_LOST: the peer is gone or faulted
@@ -880,8 +896,8 @@ dt_status dt_write_blocks(struct dt_transport *t,
  *
  * @return
  * - DT_OK: the transfer is in flight, as for dt_write_blocks
- * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0; peer_id
- *   is empty, too long or not UTF-8
+ * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0, or so
+ *   large that the bytes cannot be counted; peer_id is empty, too long or not UTF-8
  * - DT_ERR_OUT_OF_RANGE: an index is too large; dt_last_error names it
  * - DT_ERR_NOT_FOUND: no peer has this id
  * - DT_ERR_PEER_LOST: the peer is gone or faulted
@@ -1031,7 +1047,8 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
 /**
  * Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
  * backed by a memfd that is sealed against shrinking, and mapped at an address that suits huge
- * pages. The pages are taken from the system when they are touched first. To use it, set region_fd
+ * pages. The pages are taken from the system when they are touched first: if there are none left
+ * then, the system ends a process, and no call can tell. To use it, set region_fd
  * to *fd, region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
  *
  * Memory and descriptor belong to the caller, who gives them to dt_region_free when no open

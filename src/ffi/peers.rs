@@ -45,7 +45,12 @@ pub unsafe extern "C" fn dt_get_agent_metadata(
 ///
 /// A peer id that is known already is replaced: the old registration is removed as by
 /// dt_remove_remote_peer, and nothing of it is used again. That is how a peer that was restarted is
-/// met, also under the same agent name. If adding fails, everything is as before.
+/// met, also under the same agent name. If adding fails, everything is as before, the old
+/// registration included.
+///
+/// LOCAL needs the right to open /proc/PID/fd of the peer: the same user and a peer that is
+/// dumpable (PR_SET_DUMPABLE), or CAP_SYS_PTRACE; both processes in one PID namespace; Linux 5.3 or
+/// newer, and a seccomp profile that permits pidfd_open.
 ///
 /// Adding oneself works with LOCAL (and is DT_ERR_INVALID_ARG with NIXL).
 ///
@@ -57,7 +62,8 @@ pub unsafe extern "C" fn dt_get_agent_metadata(
 /// @param base_addr       the peer's dt_base_addr, or the address of a later block of its region.
 /// @param num_blocks      number of the peer's blocks from there on, at least 1; it may differ from
 ///                        ours.
-/// @param block_len       bytes of one block; must equal ours.
+/// @param block_len       bytes of one block; must equal ours, and with LOCAL that which the peer's
+///                        transport was made with.
 ///
 /// @return
 /// - DT_OK

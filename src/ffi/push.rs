@@ -27,6 +27,9 @@ pub struct dt_completion {
     /// DT_OK: the bytes of a write can be read at the target; those of a read are in the local
     /// region. Otherwise why it failed: the destination blocks may hold old bytes, new bytes, or
     /// both. In either case the library will not touch the blocks of this transfer again.
+    ///
+    /// dt_last_error is not about this. What went wrong is in the log: at level DT_LOG_WARN the
+    /// first failure of a peer and what faulted it, at level DT_LOG_DEBUG every one.
     pub status: dt_status,
     /// 0.
     pub reserved: u32,
@@ -69,10 +72,13 @@ pub enum dt_cancel_mode {
 /// count.
 ///
 /// Everything is checked first, and if anything is wrong, nothing is moved and no id exists. The
-/// call never waits and never copies in bulk: later calls of dt_poll or dt_wait move the bytes.
-/// Neighbouring blocks are merged, so lists in ascending order are the fastest. An index may be
-/// repeated; where remote_idxs repeats, one of the blocks written there is found, and it is not
-/// said which one.
+/// call never waits and never copies in bulk: later calls of dt_poll or dt_wait move the bytes, all
+/// but those of a few small blocks (64 KiB together) with nothing before them, which may be copied
+/// at once. It takes time for each index, whatever the length of a block. Neighbouring blocks are
+/// merged, so lists in ascending order are the fastest. An index may be repeated; where remote_idxs
+/// repeats, one of the blocks written there is found, and it is not said which one. When a
+/// transport is its own peer, no block may be both a source and a destination of one transfer:
+/// what such a destination holds in the end is not said.
 ///
 /// Until the id has been reported, the local blocks must not be changed, and the peer must not use
 /// the remote ones. Transfers are not ordered among each other.
@@ -89,8 +95,8 @@ pub enum dt_cancel_mode {
 /// @return
 /// - DT_OK: the transfer is in flight. It ends in exactly one way: reported by dt_poll or dt_wait,
 ///   dropped by dt_cancel, or ended by dt_close
-/// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0; peer_id
-///   is empty, too long or not UTF-8
+/// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0, or so
+///   large that the bytes cannot be counted; peer_id is empty, too long or not UTF-8
 /// - DT_ERR_OUT_OF_RANGE: an index is too large; dt_last_error names it
 /// - DT_ERR_NOT_FOUND: no peer has this id
 /// - DT_ERR_PEER_LOST: the peer is gone or faulted
@@ -138,8 +144,8 @@ pub unsafe extern "C" fn dt_write_blocks(
 ///
 /// @return
 /// - DT_OK: the transfer is in flight, as for dt_write_blocks
-/// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0; peer_id
-///   is empty, too long or not UTF-8
+/// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL or misaligned; count is 0, or so
+///   large that the bytes cannot be counted; peer_id is empty, too long or not UTF-8
 /// - DT_ERR_OUT_OF_RANGE: an index is too large; dt_last_error names it
 /// - DT_ERR_NOT_FOUND: no peer has this id
 /// - DT_ERR_PEER_LOST: the peer is gone or faulted

@@ -11,7 +11,8 @@ use crate::backend::local::alloc;
 
 /// Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
 /// backed by a memfd that is sealed against shrinking, and mapped at an address that suits huge
-/// pages. The pages are taken from the system when they are touched first. To use it, set region_fd
+/// pages. The pages are taken from the system when they are touched first: if there are none left
+/// then, the system ends a process, and no call can tell. To use it, set region_fd
 /// to *fd, region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
 ///
 /// Memory and descriptor belong to the caller, who gives them to dt_region_free when no open

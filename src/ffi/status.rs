@@ -18,7 +18,7 @@ pub const DT_ERR_OUT_OF_RANGE: dt_status = -2;
 /// No peer or transfer has this name.
 pub const DT_ERR_NOT_FOUND: dt_status = -3;
 /// Each argument is well-formed, but they do not fit together or to this library: block length,
-/// fingerprint, backend, host, version, or a range that the metadata does not cover.
+/// backend, host, version, or a range that the metadata does not cover.
 pub const DT_ERR_INCOMPATIBLE: dt_status = -4;
 /// The caller's buffer is too small. The size needed was written.
 pub const DT_ERR_BUFFER_TOO_SMALL: dt_status = -5;
@@ -90,7 +90,8 @@ pub extern "C" fn dt_status_str(status: dt_status) -> *const c_char {
     name.as_ptr()
 }
 
-/// The version of the library that is running, which may be newer than this header.
+/// The version of the library that is running, which may be newer than this header. (The number is
+/// made otherwise than DT_ABI_VERSION: do not compare the two.)
 ///
 /// @return major << 16 | minor << 8 | patch.
 #[unsafe(no_mangle)]

@@ -58,7 +58,8 @@ pub struct dt_options {
     /// MAP_SHARED mapping of it. Peers map the descriptor, which is the fastest way to the memory,
     /// if it is a memfd (of normal or huge pages) that is sealed with F_SEAL_SHRINK, as
     /// dt_region_alloc makes it. Otherwise, and for a region without a descriptor, they use
-    /// process_vm_writev and process_vm_readv, which need the permission to ptrace this process.
+    /// process_vm_writev and process_vm_readv, which need besides that neither
+    /// kernel.yama.ptrace_scope nor a seccomp profile forbids them.
     pub region_fd: i32,
     /// LOCAL: offset in bytes of the region's base in region_fd.
     pub region_offset: u64,
@@ -273,15 +274,16 @@ pub unsafe extern "C" fn dt_close(t: *mut dt_transport, timeout_ms: u32) -> dt_s
 /// Closes a transport if that was not done yet, by force where needed, and frees it. It must be the
 /// last use of the handle: no other thread may be inside a call on it, nor start one.
 ///
-/// The region may be unmapped when it returns, with one exception that no library can prevent. If
-/// dt_close had to return DT_ERR_TIMEOUT with the LOCAL backend, then a peer process stands still
-/// (SIGSTOP, a debugger, a frozen cgroup) in the middle of copying one piece of at most 1 MiB. Such
-/// a peer may write the rest of that one piece into its own mapping of the memory when it runs
-/// again, and nothing after it. dt_destroy waits at most 1 s more for such peers, then logs an
-/// error that names them. A caller that has to be sure kills the process, or does not use the
-/// memory again.
+/// The region may be unmapped when it returns. Its addresses are safe to use again at once, but
+/// there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
+/// LOCAL backend, then a peer process stands still (SIGSTOP, a debugger, a frozen cgroup) in the
+/// middle of copying one piece of at most 1 MiB. If that peer has the region mapped, it may write
+/// the rest of that one piece into the same memory file when it runs again, and nothing after it;
+/// by process_vm it writes nothing more. dt_destroy waits at most 1 s more for such peers, then
+/// logs an error that names one. A caller that wants to use the memory file again, and not only the
+/// addresses, kills the process first.
 ///
-/// In a forked child it frees what it can of the child's copy, and leaves the parent's alone.
+/// In a forked child it gives back what the child has, and leaves the parent's alone.
 ///
 /// @param t  the transport, or NULL, which does nothing. What is no transport is left alone, and
 ///           dt_last_error says so.
