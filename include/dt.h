@@ -61,6 +61,10 @@
  * of the first version, or above 4096, is DT_ERR_INVALID_ARG. A struct that the library fills is
  * filled up to struct_size. dt_completion is an element of arrays and never grows.
  *
+ * Out of memory. What the caller makes large (number of indexes, buffers) is DT_ERR_NO_MEMORY when
+ * there is no memory for it. When a process has no memory even for the small things behind a call,
+ * it is aborted.
+ *
  * Process-wide effects. There are none: no signal handlers, no changes of the environment, no
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
  * callback was set and the environment variable DT_LOG asks for it. The environment is read
@@ -92,8 +96,12 @@
  *     dt_status_str, dt_last_error,          -                  nothing
  *       dt_version, fingerprints
  *
+ * The times hold for one transfer. A call that has to do with many (a list of ids to cancel, a peer
+ * with many transfers that is removed or found dead) takes a few microseconds more for each.
+ *
  * A turn is one call, or one slice of at most poll_budget_us of dt_wait, which lets others in
- * between slices. A log callback runs at the end of a call, when the turn is over.
+ * between slices. A log callback runs at the end of a call, when the turn is over. Cancelling a
+ * thread (pthread_cancel) takes effect when the call it is in has returned.
  *
  *
  * FORK

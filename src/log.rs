@@ -6,7 +6,9 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::io::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use once_cell::sync::Lazy;
 use parking_lot::RwLock;
@@ -38,7 +40,7 @@ enum Target {
     },
 }
 
-static TARGET: RwLock<Target> = RwLock::new(Target::Environment);
+static TARGET: Lazy<RwLock<Arc<Target>>> = Lazy::new(|| RwLock::new(Arc::new(Target::Environment)));
 /// The highest level that is wanted; `UNREAD` until `$DT_LOG` was looked at.
 static MAX_LEVEL: AtomicI32 = AtomicI32::new(UNREAD);
 const UNREAD: i32 = -1;
@@ -86,9 +88,17 @@ pub fn set_sink(sink: Option<Sink>, max_level: i32) {
         return;
     }
     let max_level = if sink.is_some() { max_level.max(0) } else { 0 };
-    let mut target = TARGET.write();
-    MAX_LEVEL.store(max_level, Ordering::Relaxed);
-    *target = sink.map_or(Target::Off, |sink| Target::Callback { sink, max_level });
+    let new = sink.map_or(Target::Off, |sink| Target::Callback { sink, max_level });
+    let old = {
+        let mut target = TARGET.write();
+        MAX_LEVEL.store(max_level, Ordering::Relaxed);
+        std::mem::replace(&mut *target, Arc::new(new))
+    };
+    // Whoever delivers holds a share of the target. New messages go to the new one, so the shares of
+    // the old one come to an end, however much is logged.
+    while Arc::strong_count(&old) > 1 {
+        std::thread::sleep(Duration::from_micros(50));
+    }
 }
 
 /// Takes a message. Use the macro [`log!`], which checks the level first.
@@ -106,9 +116,8 @@ fn deliver(level: Level, message: String) {
     if IN_SINK.replace(true) {
         return;
     }
-    // Recursive: a sink may wait for another thread that is delivering, while a third waits to
-    // replace the sink.
-    match &*TARGET.read_recursive() {
+    let target = TARGET.read().clone();
+    match &*target {
         Target::Off => {}
         Target::Environment => {
             // A closed stderr is no reason to fail.
@@ -123,6 +132,7 @@ fn deliver(level: Level, message: String) {
             }
         }
     }
+    drop(target);
     IN_SINK.set(false);
 }
 

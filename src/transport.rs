@@ -349,10 +349,17 @@ impl Transport {
         self.check_sound()?;
         let deadline = Instant::now() + timeout;
         self.closing.store(true, Ordering::SeqCst);
-        self.wake_all();
         let mut nap = Duration::from_micros(20);
         loop {
-            let obstacle = match self.lock().close_step(self.poll_budget) {
+            // A call in another thread may be held up in the kernel: that must not hold up this one.
+            let step = match self.mutex().try_lock_until(deadline) {
+                Some(mut inner) => inner.close_step(self.poll_budget),
+                None => Err(Error::new(Status::Timeout, "another call is still at work")),
+            };
+            // Those in `wait` look at the flag under the lock, then sleep. Having had the lock makes
+            // sure that none is between the two.
+            self.news.notify_all();
+            let obstacle = match step {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -370,12 +377,7 @@ impl Transport {
     /// After a panic inside a call: everything is refused from now on.
     pub fn mark_broken(&self) {
         self.broken.store(true, Ordering::SeqCst);
-        self.wake_all();
-    }
-
-    /// Wakes the threads in `wait` after a flag was set. They look at it under the lock and then
-    /// sleep; having had the lock makes sure that none is between the two.
-    fn wake_all(&self) {
+        // As in `close`.
         drop(self.lock());
         self.news.notify_all();
     }
@@ -388,8 +390,12 @@ impl Transport {
         Ok(inner)
     }
 
+    fn mutex(&self) -> &Mutex<Inner> {
+        self.inner.as_ref().expect("only drop takes it")
+    }
+
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.as_ref().expect("only drop takes it").lock()
+        self.mutex().lock()
     }
 
     fn check(&self) -> Result<()> {

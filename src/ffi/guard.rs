@@ -3,6 +3,7 @@
 //! `dt_last_error`.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 
@@ -69,6 +70,7 @@ fn run<T>(
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
     HOOK.call_once(keep_panics_quiet);
+    let _uncancelled = Uncancelled::new();
     DEPTH.set(DEPTH.get() + 1);
     let batch = log::Batch::open();
     let outcome =
@@ -77,6 +79,32 @@ fn run<T>(
     let _ = catch_unwind(AssertUnwindSafe(|| drop(batch)));
     DEPTH.set(DEPTH.get() - 1);
     outcome
+}
+
+/// While it lives, pthread_cancel of this thread waits. Cancelling unwinds the stack from inside a
+/// system call: it would leave the transport half changed, and `catch_unwind` aborts on it.
+struct Uncancelled(c_int);
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+/// As in the pthread.h of glibc and of musl.
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+impl Uncancelled {
+    fn new() -> Uncancelled {
+        let mut old = 0;
+        // SAFETY: a valid state, and room for the old one.
+        unsafe { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &raw mut old) };
+        Uncancelled(old)
+    }
+}
+
+impl Drop for Uncancelled {
+    fn drop(&mut self) {
+        // SAFETY: the state that was there before; nobody wants to know this one.
+        unsafe { pthread_setcancelstate(self.0, std::ptr::null_mut()) };
+    }
 }
 
 /// The failure that a panic becomes. It must not panic again.
