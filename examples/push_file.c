@@ -68,6 +68,7 @@ struct result {
 /* ---- small things ---- */
 
 static const char *role = "push_file";
+static pid_t receiver_pid; /* known to the sender only */
 
 __attribute__((format(printf, 1, 2), noreturn))
 static void die(const char *format, ...)
@@ -88,6 +89,18 @@ static void check(dt_status status, const char *what)
         die("%s: %s: %s", what, dt_status_str(status), dt_last_error());
 }
 
+/* The other process ends before its time when something fails there, and says what. Only what it
+ * could not say is told here. */
+__attribute__((noreturn))
+static void other_is_gone(void)
+{
+    int status;
+    if (receiver_pid != 0 && waitpid(receiver_pid, &status, 0) == receiver_pid &&
+        WIFSIGNALED(status))
+        die("the receiver was ended by signal %d", WTERMSIG(status));
+    exit(1);
+}
+
 static double seconds(void)
 {
     struct timespec now;
@@ -102,7 +115,7 @@ static void tell(int control, const void *data, size_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            die("the other process is gone");
+            other_is_gone();
         from += n;
         bytes -= (size_t)n;
     }
@@ -127,10 +140,33 @@ static void hear(int control, dt_transport *transport, void *data, size_t bytes)
         if (n < 0 && errno == EINTR)
             continue;
         if (n <= 0)
-            die("the other process is gone");
+            other_is_gone();
         to += n;
         bytes -= (size_t)n;
     }
+}
+
+struct text {
+    char chars[32];
+};
+
+/* A number of bytes, for people. */
+static struct text size_text(uint64_t bytes)
+{
+    static const char *const units[] = {"kB", "MB", "GB", "TB"};
+    struct text text;
+    double value = (double)bytes / 1e3;
+    size_t unit = 0;
+
+    if (bytes < 1000) {
+        snprintf(text.chars, sizeof text.chars, "%d byte%s", (int)bytes, bytes == 1 ? "" : "s");
+        return text;
+    }
+    /* 999.95 would be printed as 1000.0. */
+    for (; value >= 999.95 && unit < 3; unit++)
+        value /= 1e3;
+    snprintf(text.chars, sizeof text.chars, "%.1f %s", value, units[unit]);
+    return text;
 }
 
 /* ---- geometry: what one block of the model's KV cache is ---- */
@@ -237,6 +273,7 @@ static bool introduce(const struct node *node, int control)
 /* Comes first with the configuration of another model, whose cache must not get in here. */
 static void introduce_as_another_model(const struct settings *settings, int control)
 {
+    struct settings small = *settings; /* no block will move */
     char *config = strdup(settings->config);
     char *brace = config != NULL ? strrchr(config, '}') : NULL;
     if (brace == NULL)
@@ -245,7 +282,8 @@ static void introduce_as_another_model(const struct settings *settings, int cont
     if (config == NULL)
         die("out of memory");
     strcpy(strrchr(config, '}'), ", \"model_type\": \"another\"}");
-    struct node other = node_create(settings, config);
+    small.window = 1;
+    struct node other = node_create(&small, config);
     if (introduce(&other, control))
         die("the sender took a receiver of another model");
     node_destroy(&other);
@@ -354,9 +392,12 @@ static void show(struct progress *progress)
     memset(bar, ' ', 40);
     memset(bar, '#', (size_t)percent * 40 / 100);
     bar[40] = '\0';
-    double rate = progress->transferring > 0 ? (double)moved / progress->transferring / 1e9 : 0;
-    printf("%s          [%s] %3d %%  %8.1f MB  %5.2f GB/s%s", terminal ? "\r" : "", bar, percent,
-           (double)moved / 1e6, rate, terminal && percent < 100 ? "" : "\n");
+    printf("%s          [%s] %3d %%  %10s", terminal ? "\r" : "", bar, percent,
+           size_text(moved).chars);
+    /* The rate is that of whole blocks: the file's last one is moved whole. */
+    if (progress->transferring > 0)
+        printf("  %6.2f GB/s", (double)progress->moved / progress->transferring / 1e9);
+    printf("%s", terminal && percent < 100 ? "" : "\n");
     fflush(stdout);
 }
 
@@ -445,6 +486,22 @@ static struct result send_file(const struct node *node, const struct settings *s
     return result;
 }
 
+/* Waits until the receiver has made its transport and introduces itself. What fails in both
+ * processes has then been told by one of them, and this one ends without a word. */
+static void await_receiver(int control)
+{
+    struct pollfd ready = {control, POLLIN, 0};
+    char first;
+    int n;
+
+    while ((n = poll(&ready, 1, SILENCE_MS)) < 0 && errno == EINTR)
+        continue;
+    if (n == 0)
+        die("the receiver says nothing");
+    if (n < 0 || recv(control, &first, 1, MSG_PEEK) <= 0)
+        other_is_gone();
+}
+
 static bool transmit(const struct settings *settings, FILE *file, uint64_t file_bytes, int control)
 {
     role = "sender";
@@ -452,6 +509,7 @@ static bool transmit(const struct settings *settings, FILE *file, uint64_t file_
     double start = seconds();
     char own[65];
 
+    await_receiver(control);
     struct node node = node_create(settings, settings->config);
     printf("backend   %s\n",
            dt_backend_kind(node.transport) == DT_BACKEND_LOCAL ? "LOCAL" : "NIXL");
@@ -469,47 +527,65 @@ static bool transmit(const struct settings *settings, FILE *file, uint64_t file_
     if (progress.transferring > 0)
         printf("rate      %.2f GB/s in transfers; %.2f s in all, with files and hashes\n",
                (double)progress.moved / progress.transferring / 1e9, total);
-    printf("result    %s, %" PRIu64 " bytes\n", same ? "the same" : "NOT THE SAME", result.bytes);
+    printf("result    %s, %" PRIu64 " byte%s\n", same ? "the same" : "NOT THE SAME", result.bytes,
+           result.bytes == 1 ? "" : "s");
     return same;
 }
 
 /* ---- start ---- */
 
-static void usage(void)
+#define USAGE \
+    "usage: push_file [--backend auto|local|nixl] [--config FILE.json] [--window BLOCKS] FILE"
+
+static dt_backend backend_of(const char *name)
 {
-    die("usage: push_file [--backend auto|local|nixl] [--config FILE.json] [--window BLOCKS] FILE");
+    if (strcmp(name, "auto") == 0)
+        return DT_BACKEND_AUTO;
+    if (strcmp(name, "local") == 0)
+        return DT_BACKEND_LOCAL;
+    if (strcmp(name, "nixl") == 0)
+        return DT_BACKEND_NIXL;
+    die("--backend is \"%s\", but must be auto, local or nixl", name);
+}
+
+static uint32_t window_of(const char *number)
+{
+    char *end;
+    long blocks = strtol(number, &end, 10);
+    if (end == number || *end != '\0' || blocks < 1 || blocks > MAX_WINDOW)
+        die("--window is \"%s\", but must be 1 to %d blocks", number, MAX_WINDOW);
+    return (uint32_t)blocks;
 }
 
 static struct settings parse(int argc, char **argv)
 {
     struct settings settings = {DT_BACKEND_AUTO, DEFAULT_CONFIG, NULL, 64, NULL, 0};
     for (int i = 1; i < argc; i++) {
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        if (strcmp(argv[i], "--backend") == 0) {
-            if (strcmp(value, "local") == 0)
-                settings.backend = DT_BACKEND_LOCAL;
-            else if (strcmp(value, "nixl") == 0)
-                settings.backend = DT_BACKEND_NIXL;
-            else if (strcmp(value, "auto") != 0)
-                usage();
-            i++;
-        } else if (strcmp(argv[i], "--config") == 0) {
-            settings.config_path = value;
-            i++;
-        } else if (strcmp(argv[i], "--window") == 0) {
-            long blocks = strtol(value, NULL, 10);
-            if (blocks < 1 || blocks > MAX_WINDOW)
-                die("--window is %s, but must be 1 to %d blocks", value, MAX_WINDOW);
-            settings.window = (uint32_t)blocks;
-            i++;
-        } else if (argv[i][0] == '-' || settings.file_path != NULL) {
-            usage();
-        } else {
-            settings.file_path = argv[i];
+        const char *option = argv[i];
+        if (strcmp(option, "--help") == 0) {
+            puts(USAGE);
+            exit(0);
         }
+        if (option[0] != '-') {
+            if (settings.file_path != NULL)
+                die("two files, %s and %s, but one at a time is sent", settings.file_path, option);
+            settings.file_path = option;
+            continue;
+        }
+        if (strcmp(option, "--backend") != 0 && strcmp(option, "--config") != 0 &&
+            strcmp(option, "--window") != 0)
+            die("there is no option %s\n%s", option, USAGE);
+        if (++i == argc)
+            die("%s needs a value\n%s", option, USAGE);
+        if (strcmp(option, "--backend") == 0)
+            settings.backend = backend_of(argv[i]);
+        else if (strcmp(option, "--config") == 0)
+            settings.config_path = argv[i];
+        else
+            settings.window = window_of(argv[i]);
     }
     if (settings.file_path == NULL)
-        usage();
+        die("no file was named\n%s", USAGE);
     return settings;
 }
 
@@ -524,14 +600,17 @@ int main(int argc, char **argv)
         die("cannot open %s: %s", settings.file_path, strerror(errno));
     if (!S_ISREG(about.st_mode))
         die("%s is not a regular file", settings.file_path);
-    printf("file      %s, %" PRIu64 " bytes\n", settings.file_path, (uint64_t)about.st_size);
+    uint64_t bytes = (uint64_t)about.st_size;
+    printf("file      %s, %" PRIu64 " byte%s\n", settings.file_path, bytes, bytes == 1 ? "" : "s");
     settings.config = read_text(settings.config_path);
     settings.block_len = block_len_of(settings.config);
+    uint64_t blocks = bytes / settings.block_len + (bytes % settings.block_len > 0);
+    /* Memory that the file cannot fill would be taken from the system for nothing. */
+    if (blocks < settings.window)
+        settings.window = blocks > 0 ? (uint32_t)blocks : 1;
     printf("          blocks of %zu bytes: %" PRIu64 " in the file, %" PRIu32 " in a window\n",
-           settings.block_len,
-           ((uint64_t)about.st_size + settings.block_len - 1) / settings.block_len,
-           settings.window);
-    if (about.st_size == 0)
+           settings.block_len, blocks, settings.window);
+    if (bytes == 0)
         printf("          the file is empty: peers will meet, and no block will move\n");
     fflush(stdout);
 
@@ -547,9 +626,10 @@ int main(int argc, char **argv)
         return 0;
     }
     close(control[1]);
-    bool same = transmit(&settings, file, (uint64_t)about.st_size, control[0]);
+    receiver_pid = receiver;
+    bool same = transmit(&settings, file, bytes, control[0]);
     if (waitpid(receiver, &status, 0) != receiver || status != 0)
-        die("the receiver failed");
+        die("the receiver has sent its result, but then failed");
     fclose(file);
     free(settings.config);
     return same ? 0 : 1;
