@@ -1,23 +1,56 @@
 #!/usr/bin/env bash
-# demo.sh [--backend auto|local|nixl] [FILE]: builds the library and sends FILE from one process to
-# another. Without FILE it sends the largest file of the Rust compiler that built the library, a
-# shared object of some 100 to 200 MB.
+# Builds the library and sends a file from one process to another; --help says how.
 set -euo pipefail
 
+caller=$PWD
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
+usage='usage: scripts/demo.sh [--backend auto|local|nixl] [--] [FILE]'
+
+help() {
+    cat << END
+$usage
+
+Builds the library and sends FILE from one process to another as KV-cache blocks. Without FILE it
+sends the largest file of the Rust compiler that built the library, a shared object of some 100 to
+200 MB. It needs cc, make, cmake and Rust, and installs what is missing.
+END
+}
+
+# Everything about the arguments is said before anything is installed or built.
 backend=auto
-file=
+files=()
 while [ $# -gt 0 ]; do
     case $1 in
-        --backend) [ $# -ge 2 ] || die "--backend needs auto, local or nixl"
-                   backend=$2; shift ;;
-        -*) die "usage: scripts/demo.sh [--backend auto|local|nixl] [FILE]" ;;
-        *) file=$(cd "$OLDPWD" && realpath -e -- "$1") ;;
+        --help | -h) help; exit ;;
+        --backend)
+            [ $# -ge 2 ] || die "--backend needs a value: auto, local or nixl"
+            backend=$2
+            shift ;;
+        --) shift; files+=("$@"); break ;;
+        -*) die "there is no option $1; $usage" ;;
+        *) files+=("$1") ;;
     esac
     shift
 done
+
+case $backend in
+    auto | local | nixl) ;;
+    *) die "--backend is \"$backend\", but must be auto, local or nixl" ;;
+esac
+[ ${#files[@]} -le 1 ] || die "${#files[@]} files were named, but one at a time is sent; $usage"
+file=
+if [ ${#files[@]} -eq 1 ]; then
+    file=${files[0]}
+    [ -n "$file" ] || die "FILE is empty; $usage"
+    # Named as seen from where the caller is.
+    [ "${file#/}" != "$file" ] || file=$caller/$file
+    [ -e "$file" ] || die "there is no file $file"
+    [ ! -d "$file" ] || die "$file is a directory, but one file is sent"
+    [ -f "$file" ] || die "$file is not a regular file"
+    [ -r "$file" ] || die "$file cannot be read by this user"
+fi
 
 need_tools cc make cmake
 need_rust

@@ -29,17 +29,42 @@ install_packages() {
         die "missing: $*; install them, or run this as root"
     command -v apt-get > /dev/null || die "missing: $*; install them (this system has no apt-get)"
     say "installing $*"
-    "${as_root[@]}" apt-get update -qq
+    # When only one of many sources cannot be reached, the package may be there all the same.
+    "${as_root[@]}" apt-get update -qq > /dev/null ||
+        printf '%s\n' "apt-get update has failed; the package lists may be old" >&2
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y -qq --no-install-recommends "$@" > /dev/null
+        apt-get install -y -qq --no-install-recommends "$@" > /dev/null ||
+        die "missing: $*; apt-get could not install them, so do it in another way, then try again"
 }
 
 # need_tools TOOL...: installs what is missing.
 need_tools() {
     local packages
     packages=$(missing_packages "$@")
-    # shellcheck disable=SC2086 # one word for each package
-    [ -z "$packages" ] || install_packages $packages
+    if [ -n "$packages" ]; then
+        # shellcheck disable=SC2086 # one word for each package
+        install_packages $packages
+        hash -r
+        packages=$(missing_packages "$@")
+        [ -z "$packages" ] ||
+            die "apt-get has installed ${packages//$'\n'/ }, but what comes with it is not in the PATH"
+    fi
+    case " $* " in
+        *" cmake "*) need_cmake_version ;;
+    esac
+}
+
+# is_at_least WANTED HAVE: compares two versions.
+is_at_least() {
+    [ "$(printf '%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]
+}
+
+need_cmake_version() {
+    local wanted have
+    wanted=$(sed -n 's/^cmake_minimum_required(VERSION \(.*\))/\1/p' examples/CMakeLists.txt)
+    have=$(cmake --version | sed -n '1s/^cmake version //p')
+    is_at_least "$wanted" "$have" ||
+        die "cmake $have ($(command -v cmake)) is too old, $wanted is needed"
 }
 
 # need_rust [COMPONENT...]: cargo, of the version that Cargo.toml asks for, and these components.
@@ -51,12 +76,13 @@ need_rust() {
         [ -f /etc/ssl/certs/ca-certificates.crt ] || install_packages ca-certificates
         say "installing Rust with rustup, for this user"
         curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs |
-            sh -s -- -y -q --profile minimal > /dev/null
+            sh -s -- -y -q --profile minimal > /dev/null ||
+            die "rustup could not install Rust; install it in another way, then try again"
         . "$HOME/.cargo/env"
     fi
     wanted=$(sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
     have=$(cargo --version | cut -d ' ' -f 2)
-    [ "$(printf '%s\n' "$wanted" "$have" | sort -V | head -n 1)" = "$wanted" ] ||
+    is_at_least "$wanted" "$have" ||
         die "Rust $have is too old, $wanted is needed: rustup update stable"
     for component in "$@"; do
         cargo "$component" --version > /dev/null 2>&1 && continue
@@ -65,7 +91,8 @@ need_rust() {
             fmt) component=rustfmt ;;
         esac
         say "installing $component"
-        rustup component add "$component" > /dev/null
+        rustup component add "$component" > /dev/null ||
+            die "rustup could not install $component; install it in another way, then try again"
     done
 }
 
