@@ -6,8 +6,9 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
+use super::errno::failed;
 use super::mapping::{map_aligned, unmap, whole_pages};
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Result, fail};
 
 /// At least `bytes` of zeroed memory at a 2 MiB boundary, and the descriptor that backs it. Pages
 /// come into being when they are first touched.
@@ -27,8 +28,8 @@ pub fn alloc(bytes: usize) -> Result<(usize, OwnedFd)> {
     };
     let refused = |step: &'static str| {
         move |errno: Errno| {
-            let why = format!("cannot allocate {bytes} bytes for a region: {step}: {errno}");
-            Error::new(Status::NoMemory, why)
+            let what = format!("cannot allocate {bytes} bytes for a region: {step}");
+            failed(what, errno)
         }
     };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
@@ -52,7 +53,8 @@ pub fn alloc(bytes: usize) -> Result<(usize, OwnedFd)> {
 /// uses the memory any more.
 pub unsafe fn free(address: usize, bytes: usize) {
     if let Some(len) = whole_pages(bytes as u64) {
-        unmap(address, len as usize);
+        // SAFETY: `alloc` mapped just this, and by the promise of the caller it is no longer used.
+        unsafe { unmap(address, len as usize) };
     }
 }
 
@@ -60,6 +62,7 @@ pub unsafe fn free(address: usize, bytes: usize) {
 mod tests {
     use super::*;
     use crate::backend::local::mapping::{HUGE_PAGE, page_size};
+    use crate::error::Status;
     use rustix::fs::fcntl_get_seals;
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use once_cell::sync::Lazy;
+use once_cell::sync::OnceCell;
 use rustix::fs::{
     AtFlags, FileType, MemfdFlags, Mode, OFlags, RawMode, StatxFlags, makedev, memfd_create, open,
     statx,
 };
 use rustix::io::Errno;
 
+use super::errno::failed;
 use super::metadata::FileRef;
 use crate::error::{Result, fail};
 
@@ -36,6 +37,16 @@ pub(super) fn identify(file: impl AsFd) -> rustix::io::Result<FileId> {
     })
 }
 
+/// How peers find an open file of this process.
+pub(super) fn refer_to(file: impl AsFd) -> Result<FileRef> {
+    let id = identify(&file).map_err(|errno| failed("looking at an own file", errno))?;
+    Ok(FileRef {
+        fd: file.as_fd().as_raw_fd(),
+        dev: id.dev,
+        ino: id.ino,
+    })
+}
+
 /// What memory files are made of. All of one kind share one device, so that comparing devices tells
 /// that a file is one, whatever process made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,28 +57,45 @@ pub(super) enum Kind {
     Huge,
 }
 
-fn kind_of(dev: u64) -> Option<Kind> {
-    static DEVICES: Lazy<Vec<(u64, Kind)>> = Lazy::new(|| {
-        let none = MemfdFlags::empty();
-        let huge = MemfdFlags::HUGETLB;
-        [
-            (none, Kind::Plain),
-            (huge, Kind::Huge),
-            (huge | MemfdFlags::HUGE_2MB, Kind::Huge),
-            (huge | MemfdFlags::HUGE_1GB, Kind::Huge),
-        ]
-        .into_iter()
-        // A machine without a kind of huge pages has no such files either.
-        .filter_map(|(flags, kind)| {
-            let file = memfd_create("dt-device", flags | MemfdFlags::CLOEXEC).ok()?;
-            Some((identify(file).ok()?.dev, kind))
-        })
-        .collect()
-    });
-    DEVICES
-        .iter()
-        .find(|(known, _)| *known == dev)
-        .map(|(_, kind)| *kind)
+/// The kind of the files on `dev`; `None` for what are no memory files.
+pub(super) fn kind_of(dev: u64) -> Result<Option<Kind>> {
+    static DEVICES: OnceCell<Vec<(u64, Kind)>> = OnceCell::new();
+    // A failure is not kept: what had run out may be there the next time.
+    let known = DEVICES.get_or_try_init(devices)?;
+    let found = known.iter().find(|(known, _)| *known == dev);
+    Ok(found.map(|(_, kind)| *kind))
+}
+
+/// Makes one file of each kind that this machine has, to learn the devices.
+fn devices() -> Result<Vec<(u64, Kind)>> {
+    let huge = MemfdFlags::HUGETLB;
+    let mut known = Vec::new();
+    for (flags, kind) in [
+        (MemfdFlags::empty(), Kind::Plain),
+        (huge, Kind::Huge),
+        (huge | MemfdFlags::HUGE_2MB, Kind::Huge),
+        (huge | MemfdFlags::HUGE_1GB, Kind::Huge),
+    ] {
+        let what = "making a memory file to learn its device";
+        match memfd_create("dt-device", flags | MemfdFlags::CLOEXEC) {
+            Ok(file) => {
+                let id = identify(file).map_err(|errno| failed(what, errno))?;
+                known.push((id.dev, kind));
+            }
+            // No such huge pages on this machine, or not for programs of this sandbox: then its
+            // peers have no such files either.
+            Err(errno) if kind == Kind::Huge && is_absent(errno) => {}
+            Err(errno) => return Err(failed(what, errno)),
+        }
+    }
+    Ok(known)
+}
+
+fn is_absent(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::INVAL | Errno::NODEV | Errno::NOSYS | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS
+    )
 }
 
 /// Opens the memory file that `file` names in process `pid`, readable and writable.
@@ -90,25 +118,24 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
              gid, keep the peer dumpable (no setuid program, no prctl(PR_SET_DUMPABLE, 0)), or give this process \
              CAP_SYS_PTRACE"
         ),
-        Err(errno) => fail!(
-            NoMemory,
-            "opening {what} of process {pid} at {path}: {errno}"
-        ),
+        Err(errno) => {
+            let what = format!("opening {what} of process {pid} at {path}");
+            return Err(failed(what, errno));
+        }
     };
-    let found = match identify(&handle) {
-        Ok(found) => found,
-        Err(errno) => fail!(
-            Backend,
-            "looking at {what} of process {pid} at {path}: {errno}"
-        ),
-    };
+    let found = identify(&handle).map_err(|errno| {
+        failed(
+            format!("looking at {what} of process {pid} at {path}"),
+            errno,
+        )
+    })?;
     if !found.is_file || (found.dev, found.ino) != (file.dev, file.ino) {
         fail!(
             PeerLost,
             "{path} is not {what} any more: the peer has closed its transport or restarted"
         );
     }
-    let Some(kind) = kind_of(found.dev) else {
+    let Some(kind) = kind_of(found.dev)? else {
         fail!(
             Incompatible,
             "{what} of process {pid} at {path} is not a memory file (memfd)"
@@ -122,10 +149,10 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
             "permission to open {what} of process {pid} at {path} for writing is missing: {errno}: run both \
              processes under one uid"
         ),
-        Err(errno) => fail!(
-            NoMemory,
-            "opening {what} of process {pid} at {path} for writing: {errno}"
-        ),
+        Err(errno) => Err(failed(
+            format!("opening {what} of process {pid} at {path} for writing"),
+            errno,
+        )),
     }
 }
 

@@ -5,6 +5,8 @@
 //! each such call begins with one byte of a page that is accessible only as long as the gate is
 //! open: the kernel takes the pieces of a call in their order and ends at the first that fails.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rustix::io;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect};
 
@@ -16,6 +18,8 @@ use crate::process::Home;
 pub(super) struct Fuse {
     address: usize,
     home: Home,
+    /// The page was given back to the kernel: it may be somebody else's.
+    gone: AtomicBool,
 }
 
 impl Fuse {
@@ -29,6 +33,7 @@ impl Fuse {
         Ok(Fuse {
             address,
             home: Home::here(),
+            gone: AtomicBool::new(false),
         })
     }
 
@@ -39,15 +44,21 @@ impl Fuse {
 
     /// From now on no `process_vm` call that begins here copies anything.
     pub(super) fn blow(&self) {
-        if self.home.is_here() {
+        if self.is_ours() {
             // SAFETY: the page is ours, and nobody refers to it but the kernel on behalf of peers.
             let blown = unsafe { mprotect(self.address as *mut _, len(), MprotectFlags::empty()) };
             // It can fail only for want of memory for the kernel's books; giving the page away
             // altogether needs none.
             if blown.is_err() {
-                unmap(self.address, len());
+                // SAFETY: as above, and marked as no longer ours.
+                unsafe { unmap(self.address, len()) };
+                self.gone.store(true, Ordering::Relaxed);
             }
         }
+    }
+
+    fn is_ours(&self) -> bool {
+        self.home.is_here() && !self.gone.load(Ordering::Relaxed)
     }
 
     /// Leaves the blown fuse where it is for the life of the process: a peer may still come to it.
@@ -58,8 +69,9 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        if self.home.is_here() {
-            unmap(self.address, len());
+        if self.is_ours() {
+            // SAFETY: the page was mapped by `create`, and nobody of this process refers to it.
+            unsafe { unmap(self.address, len()) };
         }
     }
 }

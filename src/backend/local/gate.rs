@@ -3,15 +3,19 @@
 //! Every transport owns a control page, a small shared file that its peers map. Before a peer
 //! touches the transport's memory it raises its flag there and then looks whether the gate is open;
 //! the owner shuts the gate and then looks at the flags. Both do so in one total order, so either
-//! the peer sees a shut gate, or the owner sees the flag and knows whom it waits for. A flag whose
-//! owner has died means nothing: the dead copy nothing.
+//! the peer sees a shut gate, or the owner sees the flag and knows whom it waits for.
 //!
-//! The page also tells of an `exec` of its owner, which keeps the pid and takes the memory away: the
-//! owner holds a lock on its open file, which the kernel drops with the last descriptor and mapping.
-//! A child that the owner has forked, and that has not called `exec`, keeps the descriptor.
+//! What keeps a flag up is not always a copy: its process may have died in the middle, or started
+//! another program, which keeps pid and start time. So each side holds a lock on a byte of the file,
+//! of its own open file description, which the kernel drops with the last descriptor and mapping of
+//! it: the owner on byte 0, a peer on that of its slot. A flag whose lock is gone means nothing, and
+//! an owner whose lock is gone is none any more.
+//!
+//! A forked child that has not called `exec` keeps the descriptor, and the lock with it. A dead
+//! peer's lock is therefore not believed; but a peer that forks, is in the middle of a copy, and
+//! starts another program is waited for until that child is gone.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
@@ -19,6 +23,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::errno::{failed, of_io};
 use super::identity::ProcessId;
 use super::mapping::Mapping;
 use crate::error::{Error, Result, Status, fail};
@@ -38,10 +43,19 @@ const MAGIC: u64 = u64::from_le_bytes(*b"DTGATE\0\x01");
 const OPEN: u64 = 1;
 const CLOSED: u64 = 2;
 
-/// In a slot: word of the process that has it, 0 when free.
+/// In a slot: word of the process that has it. A slot with 0 is probably free; who holds its lock
+/// decides.
 const OWNER: usize = 0;
 /// In a slot: 1 while its process is inside a copy.
 const ACTIVE: usize = 1;
+
+/// Byte of the file that the owner of the page has locked.
+const OWNER_BYTE: i64 = 0;
+
+/// Byte of the file that the peer with this slot has locked.
+fn byte_of(index: usize) -> i64 {
+    index as i64 + 1
+}
 
 /// A mapped control page. The other processes that map it may write anything anywhere in it.
 #[derive(Debug)]
@@ -82,7 +96,7 @@ impl Page {
 /// The owner's side.
 #[derive(Debug)]
 pub(super) struct Gate {
-    page: Arc<Page>,
+    page: Page,
     file: OwnedFd,
     incarnation: u128,
 }
@@ -92,14 +106,8 @@ impl Gate {
     pub(super) fn create() -> Result<Gate> {
         let refused = |step: &'static str| {
             move |errno: Errno| {
-                let status = match errno {
-                    Errno::NOSYS | Errno::PERM | Errno::ACCESS => Status::Unavailable,
-                    _ => Status::NoMemory,
-                };
-                Error::new(
-                    status,
-                    format!("cannot make the control page of a LOCAL transport: {step}: {errno}"),
-                )
+                let what = format!("cannot make the control page of a LOCAL transport: {step}");
+                failed(what, errno)
             }
         };
         let mut random = [0; 16];
@@ -115,7 +123,8 @@ impl Gate {
         ftruncate(&file, BYTES as u64).map_err(refused("ftruncate"))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fcntl_add_seals(&file, seals).map_err(refused("sealing its size"))?;
-        lock(&file).map_err(refused("locking it"))?;
+        // Nobody else knows the file yet.
+        lock(&file, OWNER_BYTE).map_err(refused("locking it"))?;
         let page = Page::map(&file).map_err(refused("mmap"))?;
         let words = page.words();
         words[INCARNATION_AT].store((incarnation >> 64) as u64, Ordering::Relaxed);
@@ -123,7 +132,7 @@ impl Gate {
         words[STATE_AT].store(OPEN, Ordering::Relaxed);
         words[MAGIC_AT].store(MAGIC, Ordering::Release);
         Ok(Gate {
-            page: Arc::new(page),
+            page,
             file,
             incarnation,
         })
@@ -132,11 +141,6 @@ impl Gate {
     /// The file that peers map.
     pub(super) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
-    }
-
-    /// The page, for peers in this process.
-    pub(super) fn page(&self) -> &Arc<Page> {
-        &self.page
     }
 
     /// The random number of this transport.
@@ -158,50 +162,56 @@ impl Gate {
     pub(super) fn still_inside(&self) -> Option<u32> {
         (0..SLOTS).find_map(|index| {
             let slot = self.page.slot(index);
-            if slot[ACTIVE].load(Ordering::SeqCst) == 0 {
+            if slot[ACTIVE].load(Ordering::SeqCst) == 0 || !self.may_be_held(index) {
                 return None;
             }
             let id = ProcessId::from_word(slot[OWNER].load(Ordering::SeqCst))?;
             (!id.is_dead()).then_some(id.pid())
         })
     }
+
+    /// A doubt is a yes.
+    fn may_be_held(&self, index: usize) -> bool {
+        is_locked(&self.file, byte_of(index)).unwrap_or(true)
+    }
 }
 
 /// The peer's side: its slot in the owner's page.
 #[derive(Debug)]
 pub(super) struct Slot {
-    page: Arc<Page>,
+    page: Page,
+    /// The description that has the lock, and that the page is mapped from. Nobody else has it.
+    file: OwnedFd,
     index: usize,
 }
 
 impl Slot {
-    /// Takes a slot of `page` for the process `own`.
-    pub(super) fn claim(page: Arc<Page>, own: ProcessId) -> Result<Slot> {
-        let take = |index: usize, old: u64| {
-            let slot = page.slot(index);
-            slot[OWNER]
-                .compare_exchange(old, own.to_word(), Ordering::SeqCst, Ordering::SeqCst)
-                // What a dead owner left; the owner of the page sees the flag of the living from here.
-                .map(|_| slot[ACTIVE].store(0, Ordering::SeqCst))
-                .is_ok()
-        };
-        let owner = |index: usize| page.slot(index)[OWNER].load(Ordering::SeqCst);
-        let free = (0..SLOTS).find(|&index| owner(index) == 0 && take(index, 0));
-        // Only when all are taken is it worth asking the kernel who of their owners is dead.
-        let reclaimed = || {
-            (0..SLOTS).find(|&index| {
-                let word = owner(index);
-                let dead = ProcessId::from_word(word).is_none_or(|id| id != own && id.is_dead());
-                dead && take(index, word)
-            })
-        };
-        let Some(index) = free.or_else(reclaimed) else {
-            fail!(
-                NoMemory,
-                "the peer has {SLOTS} connections, which is the limit: some of its other peers must remove it first"
-            );
-        };
-        Ok(Slot { page, index })
+    /// Takes a slot for the process `own` in the control page `file`, an open file description of
+    /// its own, which must be that of the transport `incarnation`.
+    pub(super) fn claim(file: OwnedFd, incarnation: u128, own: ProcessId) -> Result<Slot> {
+        let page = map_foreign(&file, incarnation)?;
+        let unowned = |index: &usize| page.slot(*index)[OWNER].load(Ordering::SeqCst) == 0;
+        // What ended without a word has left its name, but not its lock: after the likely ones, all.
+        for index in (0..SLOTS).filter(unowned).chain(0..SLOTS) {
+            let locked = lock(&file, byte_of(index))
+                .map_err(|errno| failed("locking a slot of the peer's control page", errno))?;
+            if locked {
+                let slot = page.slot(index);
+                slot[ACTIVE].store(0, Ordering::SeqCst);
+                slot[OWNER].store(own.to_word(), Ordering::SeqCst);
+                return Ok(Slot { page, file, index });
+            }
+        }
+        fail!(
+            NoMemory,
+            "the peer has {SLOTS} connections, which is the limit: some of its other peers must remove it first"
+        );
+    }
+
+    /// True when the owner of the page still has it open.
+    pub(super) fn is_owned(&self) -> bool {
+        // An error would be one of the arguments, which never change: count it as the end.
+        is_locked(&self.file, OWNER_BYTE).unwrap_or(false)
     }
 
     /// False as soon as the owner has shut its gate.
@@ -223,6 +233,8 @@ impl Drop for Slot {
         // A forked child has a copy of this value, but neither the page nor a right to the slot.
         if self.page.mapping.is_here() {
             self.page.slot(self.index)[OWNER].store(0, Ordering::SeqCst);
+            // Closing the file would not be enough while such a child has it.
+            unlock(&self.file, byte_of(self.index));
         }
     }
 }
@@ -233,12 +245,13 @@ pub(super) struct Pass<'a>(&'a AtomicU64);
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
+        // Release: whoever sees the flag down, or learns of the copies later, sees their bytes.
         self.0.store(0, Ordering::Release);
     }
 }
 
 /// Maps the control page that a peer's `file` is, and checks that it is one, of `incarnation`.
-pub(super) fn map_foreign(file: impl AsFd, incarnation: u128) -> Result<Arc<Page>> {
+fn map_foreign(file: impl AsFd, incarnation: u128) -> Result<Page> {
     let not_one = |what: &str| {
         Error::new(
             Status::PeerLost,
@@ -251,222 +264,57 @@ pub(super) fn map_foreign(file: impl AsFd, incarnation: u128) -> Result<Arc<Page
     if !seals.contains(SealFlags::SHRINK) || stat.st_size != BYTES as i64 {
         return Err(not_one("not of the right size, or the size is not sealed"));
     }
-    let page = Page::map(&file).map_err(|errno| {
-        Error::new(
-            Status::NoMemory,
-            format!("mapping the peer's control page: {errno}"),
-        )
-    })?;
+    let page =
+        Page::map(&file).map_err(|errno| failed("mapping the peer's control page", errno))?;
     if page.words()[MAGIC_AT].load(Ordering::Acquire) != MAGIC {
         return Err(not_one("not one of this version of the library"));
     }
     if page.incarnation() != incarnation {
         return Err(not_one("that of another transport: the peer has restarted"));
     }
-    Ok(Arc::new(page))
+    Ok(page)
 }
 
-/// Locks the whole of `file` for this open file description.
-fn lock(file: impl AsFd) -> rustix::io::Result<()> {
-    ofd_lock(file, libc::F_OFD_SETLK).map(|_| ())
+/// Locks a byte of `file` for this open file description; false when another one has it.
+fn lock(file: impl AsFd, byte: i64) -> rustix::io::Result<bool> {
+    match ofd_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
+        Ok(_) => Ok(true),
+        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
+        Err(errno) => Err(errno),
+    }
 }
 
-/// True when the owner of a control page still has it open. `file` is another description of it.
-pub(super) fn is_held(file: impl AsFd) -> bool {
-    // An error would be one of the arguments, which never change: count it as the end.
-    matches!(ofd_lock(file, libc::F_OFD_GETLK), Ok(kind) if kind != libc::F_UNLCK as i16)
+/// Gives a lock back.
+fn unlock(file: impl AsFd, byte: i64) {
+    // Only the arguments could be wrong.
+    let _ = ofd_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, byte);
 }
 
-fn ofd_lock(file: impl AsFd, command: libc::c_int) -> rustix::io::Result<i16> {
+/// True when an open file description other than this one has locked a byte of `file`.
+fn is_locked(file: impl AsFd, byte: i64) -> rustix::io::Result<bool> {
+    let found = ofd_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte)?;
+    Ok(i32::from(found) != libc::F_UNLCK)
+}
+
+fn ofd_lock(
+    file: impl AsFd,
+    command: libc::c_int,
+    kind: libc::c_int,
+    byte: i64,
+) -> rustix::io::Result<i16> {
     // SAFETY: all-zero is a valid value of this struct of plain numbers.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = libc::F_WRLCK as i16;
+    range.l_type = kind as i16;
     range.l_whence = libc::SEEK_SET as i16;
+    range.l_start = byte;
+    range.l_len = 1;
     // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel reads and
     // writes one `flock` behind the pointer.
     if unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &mut range) } < 0 {
-        let errno = std::io::Error::last_os_error();
-        return Err(Errno::from_io_error(&errno).unwrap_or(Errno::INVAL));
+        return Err(of_io(&std::io::Error::last_os_error()));
     }
     Ok(range.l_type)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rustix::process::{Pid, Signal, kill_process};
-    use std::process::{Child, Command};
-    use std::sync::atomic::AtomicBool;
-    use std::time::{Duration, Instant};
-
-    fn own() -> ProcessId {
-        ProcessId::own().unwrap()
-    }
-
-    /// A live child, and its name as a slot has it.
-    fn child() -> (Child, ProcessId) {
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let start = stat
-            .rsplit(')')
-            .next()
-            .unwrap()
-            .split_ascii_whitespace()
-            .nth(19)
-            .unwrap();
-        let id = ProcessId::new(child.id().into(), start.parse().unwrap()).unwrap();
-        (child, id)
-    }
-
-    fn reap(mut child: Child) {
-        child.kill().unwrap();
-        child.wait().unwrap();
-    }
-
-    #[test]
-    fn a_shut_gate_lets_nobody_in() {
-        let gate = Gate::create().unwrap();
-        let slot = Slot::claim(gate.page().clone(), own()).unwrap();
-        assert!(slot.enter().is_some());
-        assert_eq!(gate.still_inside(), None);
-        let pass = slot.enter().unwrap();
-        gate.close();
-        assert_eq!(gate.still_inside(), Some(own().pid()));
-        drop(pass);
-        assert_eq!(gate.still_inside(), None);
-        assert!(slot.enter().is_none() && !slot.is_open());
-        // Looking in vain leaves no flag up.
-        assert_eq!(gate.still_inside(), None);
-    }
-
-    #[test]
-    fn a_stopped_peer_inside_is_waited_for_and_a_dead_one_is_not() {
-        let gate = Gate::create().unwrap();
-        let (child, id) = child();
-        let slot = Slot::claim(gate.page().clone(), id).unwrap();
-        std::mem::forget(slot.enter().unwrap());
-        kill_process(Pid::from_child(&child), Signal::STOP).unwrap();
-        gate.close();
-        assert_eq!(gate.still_inside(), Some(child.id()));
-        reap(child);
-        assert_eq!(gate.still_inside(), None);
-    }
-
-    #[test]
-    fn slots_of_the_dead_are_used_again() {
-        let gate = Gate::create().unwrap();
-        let (child, id) = child();
-        let mut slots: Vec<Slot> = (0..SLOTS)
-            .map(|_| Slot::claim(gate.page().clone(), id).unwrap())
-            .collect();
-        std::mem::forget(slots[3].enter().unwrap());
-        let error = Slot::claim(gate.page().clone(), own()).unwrap_err();
-        assert_eq!(error.status, Status::NoMemory);
-        assert!(error.message.contains("1023 connections"), "{error}");
-        let freed = slots.pop().unwrap().index;
-        assert_eq!(
-            Slot::claim(gate.page().clone(), own()).unwrap().index,
-            freed
-        );
-        std::mem::forget(Slot::claim(gate.page().clone(), id).unwrap());
-        reap(child);
-        let mut mine: Vec<Slot> = (0..SLOTS)
-            .map(|_| Slot::claim(gate.page().clone(), own()).unwrap())
-            .collect();
-        assert!(Slot::claim(gate.page().clone(), own()).is_err());
-        gate.close();
-        assert_eq!(
-            gate.still_inside(),
-            None,
-            "the flag of the dead one is down"
-        );
-        mine.clear();
-        // They are no longer those of the dead: dropping must not free them for somebody else twice.
-        slots.into_iter().for_each(std::mem::forget);
-    }
-
-    #[test]
-    fn words_that_name_nobody_do_not_hold_a_slot() {
-        let gate = Gate::create().unwrap();
-        for index in 0..SLOTS {
-            // A start time without a pid.
-            gate.page().slot(index)[OWNER].store(1 << 22, Ordering::SeqCst);
-            gate.page().slot(index)[ACTIVE].store(1, Ordering::SeqCst);
-        }
-        gate.close();
-        assert_eq!(gate.still_inside(), None);
-        assert!(Slot::claim(gate.page().clone(), own()).is_ok());
-    }
-
-    #[test]
-    fn foreign_pages_are_checked() {
-        let gate = Gate::create().unwrap();
-        assert!(
-            map_foreign(gate.file(), gate.incarnation())
-                .unwrap()
-                .is_open()
-        );
-        let error = map_foreign(gate.file(), gate.incarnation() ^ 1).unwrap_err();
-        assert!(error.message.contains("restarted"), "{error}");
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("dt-test", flags).unwrap();
-        assert!(map_foreign(&file, 0).is_err());
-        ftruncate(&file, BYTES as u64).unwrap();
-        assert!(map_foreign(&file, 0).is_err(), "not sealed");
-        fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
-        let error = map_foreign(&file, 0).unwrap_err();
-        assert!(error.message.contains("version"), "{error}");
-        assert_eq!(ftruncate(gate.file(), 0).unwrap_err(), Errno::PERM);
-    }
-
-    #[test]
-    fn the_lock_ends_with_the_descriptor() {
-        let gate = Gate::create().unwrap();
-        let path = format!("/proc/self/fd/{}", gate.file().as_raw_fd());
-        let other = std::fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(path)
-            .unwrap();
-        assert!(is_held(&other));
-        drop(gate);
-        // A child that another test is just starting has copies of all descriptors until its exec.
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while is_held(&other) && Instant::now() < deadline {
-            std::thread::yield_now();
-        }
-        assert!(!is_held(&other));
-    }
-
-    // The promise of the whole file: after `still_inside` is None, nothing is written any more.
-    #[test]
-    fn nothing_is_written_behind_a_shut_gate() {
-        for _ in 0..200 {
-            let gate = Gate::create().unwrap();
-            let memory = AtomicU64::new(0);
-            let shut = AtomicBool::new(false);
-            let entered = AtomicBool::new(false);
-            std::thread::scope(|scope| {
-                scope.spawn(|| {
-                    let slot = Slot::claim(gate.page().clone(), own()).unwrap();
-                    while let Some(_pass) = slot.enter() {
-                        assert!(!shut.load(Ordering::SeqCst));
-                        memory.fetch_add(1, Ordering::SeqCst);
-                        entered.store(true, Ordering::SeqCst);
-                    }
-                });
-                while !entered.load(Ordering::SeqCst) {
-                    std::thread::yield_now();
-                }
-                gate.close();
-                while gate.still_inside().is_some() {
-                    std::thread::yield_now();
-                }
-                shut.store(true, Ordering::SeqCst);
-                let last = memory.load(Ordering::SeqCst);
-                std::thread::yield_now();
-                assert_eq!(memory.load(Ordering::SeqCst), last);
-            });
-        }
-    }
-}
+mod tests;

@@ -7,7 +7,8 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use crate::error::{Error, Result, Status, fail};
+use super::errno::{failed, unreadable};
+use crate::error::{Result, fail};
 
 /// Bits of a pid; the kernel's own limit is 4 Mi.
 const PID_BITS: u32 = 22;
@@ -91,7 +92,7 @@ impl ProcessId {
                 Unavailable,
                 "pidfd_open of process {pid}: {errno}: it needs Linux 5.3, and a seccomp profile that permits it"
             ),
-            Err(errno) => fail!(NoMemory, "pidfd_open of process {pid}: {errno}"),
+            Err(errno) => return Err(failed(format!("pidfd_open of process {pid}"), errno)),
         };
         // The descriptor is held while this is read: what is read belongs to the same process, or
         // to one that took over the number, which has another start time.
@@ -168,11 +169,6 @@ fn read_proc_link(path: &str) -> Result<String> {
     Ok(target.to_string_lossy().into_owned())
 }
 
-fn unreadable(path: &str, error: &std::io::Error) -> Error {
-    let message = format!("cannot read {path}: {error}; LOCAL needs /proc to know its peers by");
-    Error::new(Status::Unavailable, message)
-}
-
 /// The start time of a process; `None` when there is none under this number, or none to be seen.
 fn start_time(pid: u32) -> std::io::Result<Option<u64>> {
     match std::fs::read(format!("/proc/{pid}/stat")) {
@@ -194,6 +190,7 @@ fn parse_start_time(stat: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
     use std::process::{Command, Stdio};
 
     fn sleeper() -> std::process::Child {

@@ -7,6 +7,7 @@ use once_cell::sync::Lazy;
 use rustix::io::{self, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use crate::log::log;
 use crate::process::Home;
 
 /// Mappings start on this boundary of their file, so that the kernel may use huge pages for them.
@@ -48,7 +49,9 @@ pub(super) struct Mapping {
 
 impl Mapping {
     /// Maps `len` bytes of `file` from `offset` on, wherever the kernel likes. Forked children do
-    /// not get the mapping: they have no use for it, and would keep its memory alive.
+    /// not get the mapping: they have no use for it, and would keep its memory alive. Both numbers
+    /// are multiples of the page size of the file where its pages are huge: such a mapping can be
+    /// removed only as a whole.
     pub(super) fn anywhere(file: impl AsFd, offset: u64, len: usize) -> io::Result<Mapping> {
         // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
         let address = unsafe { mmap(null_mut(), len, READ_WRITE, MapFlags::SHARED, file, offset)? };
@@ -92,7 +95,8 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         if self.is_here() {
-            unmap(self.address, self.len);
+            // SAFETY: mapped when this value was made, and users of the memory keep the value.
+            unsafe { unmap(self.address, self.len) };
         }
     }
 }
@@ -112,23 +116,40 @@ pub(super) fn map_aligned(file: impl AsFd, offset: u64, len: usize) -> io::Resul
     // SAFETY: the range lies inside the space just reserved, which nothing else uses: `skip` is
     // below the 2 MiB that the reservation is longer than `len`.
     if let Err(error) = unsafe { mmap(start as *mut _, len, READ_WRITE, flags, file, offset) } {
-        unmap(space, whole);
+        // SAFETY: the space reserved above, which nobody has been told of.
+        unsafe { unmap(space, whole) };
         return Err(error);
     }
     // What was only reserved goes back; `len` may end inside a page, which belongs to the mapping.
     let end = whole_pages((start + len) as u64).unwrap_or(u64::MAX) as usize;
-    unmap(space, skip);
-    unmap(end, (space + whole).saturating_sub(end));
+    // SAFETY: both ranges are of the space reserved above, before and behind the mapping.
+    unsafe {
+        unmap(space, skip);
+        unmap(end, (space + whole).saturating_sub(end));
+    }
     Ok(start)
 }
 
-/// Removes a mapping that this module made. Not a promise that anything was mapped there.
-pub(super) fn unmap(address: usize, len: usize) {
-    if len > 0 {
-        // SAFETY: callers give ranges that they mapped and that nobody refers to any more.
-        // It can fail only when the range is no range or the kernel is out of mappings; neither
-        // leaves anything that could be done about it here.
-        let _ = unsafe { munmap(address as *mut _, len) };
+/// Removes `len` bytes of mappings at `address`.
+///
+/// # Safety
+///
+/// The caller made them, nobody refers to them any more, and they were not removed before.
+pub(super) unsafe fn unmap(address: usize, len: usize) {
+    if len == 0 {
+        return;
+    }
+    // SAFETY: by the promise of the caller.
+    if let Err(errno) = unsafe { munmap(address as *mut _, len) } {
+        // Out of mappings, when the range is a part of one; anything else is a fault of ours.
+        debug_assert!(
+            errno == Errno::NOMEM,
+            "munmap({address:#x}, {len}): {errno}"
+        );
+        log!(
+            Error,
+            "{len} bytes of memory at {address:#x} cannot be unmapped and are leaked: {errno}"
+        );
     }
 }
 

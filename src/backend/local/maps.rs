@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use rustix::fs::makedev;
 
-use crate::error::{Error, Result, Status, fail};
+use super::errno::unreadable;
+use crate::error::{Result, fail};
 use crate::region::Region;
 
 /// The file that a region is said to be a mapping of.
@@ -22,12 +23,8 @@ pub(super) struct Backing {
 /// `backing` is given, that it is a shared mapping of just that part of that file.
 pub(super) fn check(region: &Region, backing: Option<Backing>) -> Result<()> {
     // Bytes: the names of mapped files need not be UTF-8.
-    let maps = std::fs::read("/proc/self/maps").map_err(|error| {
-        Error::new(
-            Status::Unavailable,
-            format!("cannot read /proc/self/maps: {error}"),
-        )
-    })?;
+    let path = "/proc/self/maps";
+    let maps = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     check_in(&String::from_utf8_lossy(&maps), region, backing)
 }
 
@@ -124,6 +121,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Status;
 
     const MAPS: &str = "\
 1000-3000 rw-p 00000000 00:00 0

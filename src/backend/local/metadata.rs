@@ -16,8 +16,10 @@ const MAGIC: &[u8; 8] = b"DTLOCAL\0";
 const VERSION: u32 = 1;
 const HEADER: usize = MAGIC.len() + 4 + 4;
 const CHECKSUM: usize = 8;
-/// Longest metadata, written or taken. An agent's name is the only part of variable length.
+/// Longest metadata, written or taken: several times what the longest name makes.
 const MAX_BYTES: usize = 64 << 10;
+/// Longest name of an agent.
+const MAX_NAME: usize = 1000;
 /// How NIXL's own metadata begins.
 const NIXL: &[u8] = b"nixlSerDes|";
 
@@ -94,6 +96,7 @@ struct RegionFileBody {
 impl Metadata {
     /// The bytes for peers.
     pub(super) fn encode(&self) -> Result<Vec<u8>> {
+        check_name(&self.agent_name)?;
         let body = Body {
             boot_id: self.host.boot_id.clone(),
             pid_ns: self.host.pid_ns,
@@ -118,15 +121,7 @@ impl Metadata {
         let body = serde_json::to_vec(&body).map_err(|error| {
             Error::new(Status::Internal, format!("cannot write metadata: {error}"))
         })?;
-        let len = HEADER + body.len() + CHECKSUM;
-        if len > MAX_BYTES {
-            fail!(
-                InvalidArg,
-                "agent_name is {} bytes long, which makes metadata of {len} bytes; the limit is {MAX_BYTES}",
-                self.agent_name.len()
-            );
-        }
-        let mut blob = Vec::with_capacity(len);
+        let mut blob = Vec::with_capacity(HEADER + body.len() + CHECKSUM);
         blob.extend_from_slice(MAGIC);
         blob.extend_from_slice(&VERSION.to_le_bytes());
         blob.extend_from_slice(&(body.len() as u32).to_le_bytes());
@@ -209,6 +204,7 @@ impl Metadata {
                 body.start_time
             );
         };
+        check_name(&body.agent_name).map_err(|error| error.context("agent_metadata"))?;
         let hex =
             body.incarnation.len() == 32 && body.incarnation.bytes().all(|b| b.is_ascii_hexdigit());
         let incarnation = u128::from_str_radix(&body.incarnation, 16)
@@ -272,6 +268,17 @@ impl Metadata {
             region_file,
         })
     }
+}
+
+fn check_name(name: &str) -> Result<()> {
+    if name.len() > MAX_NAME {
+        fail!(
+            InvalidArg,
+            "agent_name is {} bytes long; the limit is {MAX_NAME}",
+            name.len()
+        );
+    }
+    Ok(())
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
@@ -444,21 +451,26 @@ mod tests {
 
     #[test]
     fn a_name_that_does_not_fit_is_refused() {
-        let long = Metadata {
-            agent_name: "n".repeat(MAX_BYTES),
+        let named = |agent_name: String| Metadata {
+            agent_name,
             ..sample()
         };
-        let error = long.encode().unwrap_err();
-        assert_eq!(error.status, Status::InvalidArg);
-        assert!(
-            error.message.contains("agent_name is 65536 bytes"),
-            "{error}"
+        let error = named("n".repeat(1001)).encode().unwrap_err();
+        assert_eq!(
+            (error.status, error.message.as_str()),
+            (
+                Status::InvalidArg,
+                "agent_name is 1001 bytes long; the limit is 1000"
+            )
         );
-        let fits = Metadata {
-            agent_name: "n".repeat(60_000),
-            ..sample()
-        };
-        assert_eq!(Metadata::parse(&fits.encode().unwrap()).unwrap(), fits);
+        // The characters that JSON makes most of.
+        for longest in ["n".repeat(1000), "\u{1}".repeat(1000)] {
+            let fits = named(longest);
+            assert_eq!(Metadata::parse(&fits.encode().unwrap()).unwrap(), fits);
+        }
+        let good = body_of(&named("n".repeat(1000)).encode().unwrap());
+        let bad = good.replace("nnn", "nnnn");
+        assert_eq!(status(&frame(1, bad.as_bytes())), Status::InvalidArg);
     }
 
     proptest! {

@@ -3,9 +3,10 @@
 //! The process that starts a transfer does all of it, by reaching into the other one's memory; the
 //! owner of that memory need not run. What it takes, from the ground up:
 //!
+//! - `errno`: what failures of the kernel mean.
 //! - `mapping`, [`alloc`], `copy`: memory of this process.
-//! - `identity`, `maps`: what the kernel says about processes, and about our own memory.
-//! - `metadata`: what a transport says about itself.
+//! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
 //! - `gate`, `fuse`: how a transport takes its memory back without the help of its peers.
 //! - `reach` with `process_vm`: the three ways to a peer's memory, and `peer`: one connection.
@@ -16,6 +17,7 @@
 
 pub mod alloc;
 mod copy;
+mod errno;
 mod foreign;
 mod fuse;
 mod gate;
@@ -27,26 +29,29 @@ mod peer;
 mod process_vm;
 mod queue;
 mod reach;
+mod region_file;
 mod registry;
+mod space;
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
-use std::os::fd::{AsFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
 use self::copy::Memory;
-use self::foreign::identify;
+use self::errno::failed;
+use self::foreign::refer_to;
 use self::fuse::Fuse;
 use self::gate::Gate;
 use self::identity::{Host, ProcessId};
-use self::metadata::{FileRef, Metadata, RegionFile};
+use self::metadata::Metadata;
 use self::peer::Peer;
 use self::queue::{Queue, Transfer};
+use self::region_file::OwnFile;
 use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Runs};
@@ -60,6 +65,8 @@ const INLINE_BYTES: u64 = 64 << 10;
 const INLINE_RUNS: usize = 16;
 /// How many connections one `progress` looks at for the news that the peer has closed.
 const WATCHED: usize = 16;
+/// How many deaths the kernel tells of at once.
+const DEATHS: usize = 16;
 /// How long a waiting caller may sleep when all that can happen is that a peer goes.
 const IDLE: Duration = Duration::from_millis(50);
 /// How long `force_close` waits for a peer that is in the middle of a copy.
@@ -76,7 +83,7 @@ pub struct Local {
     open: Option<Open>,
     links: BTreeMap<ConnId, Link>,
     queue: Queue,
-    /// Number of the current `progress`; a peer's program is checked once in each that serves it.
+    /// Number of the current `progress`; a peer's program is checked in each that serves it.
     round: u64,
     /// The connection that was looked at last.
     watched: ConnId,
@@ -89,7 +96,7 @@ struct Open {
     /// Holds the descriptors of all peers' processes.
     epoll: OwnedFd,
     /// Peers open it through this process.
-    _region_file: Option<OwnedFd>,
+    _region_file: Option<OwnFile>,
 }
 
 /// A connection.
@@ -110,42 +117,28 @@ impl Local {
         let region = memory.blocks();
         let host = Host::own()?;
         let process = ProcessId::own()?;
-        let (region_file, file) = match region_fd {
-            Some((fd, offset)) => {
-                let (owned, file) = take_region_fd(&region, fd, offset)?;
-                (Some(owned), Some(file))
-            }
-            None => (None, None),
+        let region_file = match region_fd {
+            Some((fd, offset)) => OwnFile::take(&region, fd, offset)?,
+            None => None,
         };
-        let backing = file.map(|RegionFile { file, offset }| maps::Backing {
-            dev: file.dev,
-            ino: file.ino,
-            offset,
-        });
-        let memory = reach::own_memory(memory, backing)?;
+        let memory = reach::own_memory(memory, region_file.as_ref().map(OwnFile::backing))?;
         let gate = Gate::create()?;
-        let fuse = Fuse::create()
-            .map_err(|errno| Error::new(Status::NoMemory, format!("mapping one page: {errno}")))?;
+        let fuse = Fuse::create().map_err(|errno| failed("mapping one page", errno))?;
+        let control = refer_to(gate.file())?;
         let metadata = Metadata {
             host: host.clone(),
             process,
             incarnation: gate.incarnation(),
             agent_name: agent_name.to_owned(),
             region,
-            control: file_ref(gate.file())?,
+            control,
             fuse: fuse.address(),
-            region_file: file,
+            region_file: region_file.as_ref().map(OwnFile::described),
         };
         let metadata = metadata.encode()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map_err(|errno| Error::new(Status::NoMemory, format!("epoll_create: {errno}")))?;
-        registry::enter(
-            gate.incarnation(),
-            registry::Entry {
-                region,
-                page: gate.page().clone(),
-            },
-        );
+            .map_err(|errno| failed("epoll_create", errno))?;
+        registry::enter(gate.incarnation(), registry::Entry { region, control });
         Ok(Local {
             region,
             memory,
@@ -176,7 +169,7 @@ impl Local {
         let Some(Link::Live { peer, .. }) = self.links.remove(&conn) else {
             return;
         };
-        log!(Warn, "LOCAL peer {} is lost: {error}", peer.name());
+        log!(Debug, "LOCAL peer {} is lost: {error}", peer.name());
         self.unwatch(&peer);
         self.queue.lost(conn, &error);
         self.links.insert(conn, Link::Lost(error));
@@ -192,23 +185,29 @@ impl Local {
 
     /// Asks the kernel which peers have died.
     fn find_dead(&mut self) {
-        let Some(open) = self.open.as_ref() else {
-            return;
-        };
-        let mut found = Vec::with_capacity(WATCHED);
         let now = Timespec {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        if epoll::wait(&open.epoll, spare_capacity(&mut found), Some(&now)).is_err() {
-            return;
-        }
-        for event in found {
-            let conn = ConnId(event.data.u64());
-            if let Some(Link::Live { peer, .. }) = self.links.get(&conn)
-                && let Err(error) = peer.check()
-            {
-                self.lose(conn, error);
+        let mut found = Vec::with_capacity(DEATHS);
+        // The lost are no longer watched, so that each look shows others.
+        while let Some(open) = self.open.as_ref() {
+            found.clear();
+            if epoll::wait(&open.epoll, spare_capacity(&mut found), Some(&now)).is_err() {
+                return;
+            }
+            let mut lost = 0;
+            for event in &found {
+                let conn = ConnId(event.data.u64());
+                if let Some(Link::Live { peer, .. }) = self.links.get(&conn)
+                    && let Err(error) = peer.check()
+                {
+                    self.lose(conn, error);
+                    lost += 1;
+                }
+            }
+            if lost < DEATHS {
+                return;
             }
         }
     }
@@ -221,23 +220,22 @@ impl Local {
             .links
             .range((Excluded(after), Unbounded))
             .chain(self.links.range(..=after));
-        let mut lost = None;
+        let mut lost = Vec::new();
         for (nth, (conn, link)) in ring.take(WATCHED).enumerate() {
             self.watched = *conn;
             let Link::Live { peer, .. } = link else {
                 continue;
             };
             let mut checked = peer.check_gate();
-            // A system call: only where it delays nobody's bytes.
+            // System calls: only where they delay nobody's bytes.
             if nth == 0 && idle {
                 checked = checked.and_then(|()| peer.check_program());
             }
             if let Err(error) = checked {
-                lost = Some((*conn, error));
-                break;
+                lost.push((*conn, error));
             }
         }
-        if let Some((conn, error)) = lost {
+        for (conn, error) in lost {
             self.lose(conn, error);
         }
     }
@@ -251,7 +249,7 @@ impl Local {
             return;
         };
         let mut result = Ok(());
-        if *checked != self.round {
+        if *checked != self.round || peer.follows_process() {
             result = peer.check_program();
             *checked = self.round;
         }
@@ -311,7 +309,7 @@ impl Backend for Local {
         if let Some(pidfd) = peer.pidfd() {
             let data = epoll::EventData::new_u64(conn.0);
             epoll::add(&open.epoll, pidfd, data, epoll::EventFlags::IN)
-                .map_err(|errno| Error::new(Status::NoMemory, format!("epoll_ctl: {errno}")))?;
+                .map_err(|errno| failed("epoll_ctl", errno))?;
         }
         self.links.insert(conn, Link::Live { peer, checked: 0 });
         Ok(())
@@ -426,74 +424,4 @@ impl Drop for Local {
     fn drop(&mut self) {
         self.force_close();
     }
-}
-
-/// A descriptor of our own for the region's file, and how peers find it.
-fn take_region_fd(region: &Region, fd: RawFd, offset: u64) -> Result<(OwnedFd, RegionFile)> {
-    let owned = match mapping::duplicate(fd) {
-        Ok(owned) => owned,
-        Err(error) if error.raw_os_error() == Some(libc::EBADF) => {
-            fail!(
-                InvalidArg,
-                "region_fd is {fd}, which is not an open file descriptor"
-            )
-        }
-        Err(error) => fail!(NoMemory, "duplicating region_fd {fd}: {error}"),
-    };
-    let unusable = |errno: rustix::io::Errno| {
-        Error::new(
-            Status::InvalidArg,
-            format!("region_fd {fd} cannot be looked at: {errno}"),
-        )
-    };
-    if !identify(&owned).map_err(unusable)?.is_file {
-        fail!(
-            InvalidArg,
-            "region_fd is {fd}, which is not a regular file or memory file"
-        );
-    }
-    let page = mapping::page_size();
-    if offset % page != region.base() % page {
-        fail!(
-            InvalidArg,
-            "region_offset is {offset}, but memory at {:#x} can only be at {} plus a multiple of {page}",
-            region.base(),
-            region.base() % page
-        );
-    }
-    let size = fstat(&owned).map_err(unusable)?.st_size as u64;
-    if offset
-        .checked_add(region.bytes())
-        .is_none_or(|end| end > size)
-    {
-        fail!(
-            InvalidArg,
-            "region_offset is {offset} and the region has {} bytes, but region_fd has only {size}",
-            region.bytes()
-        );
-    }
-    if !fcntl_get_seals(&owned).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
-        log!(
-            Warn,
-            "region_fd is not a memfd sealed with F_SEAL_SHRINK: peers will not map the region, but copy more \
-             slowly by process_vm"
-        );
-    }
-    let file = file_ref(&owned)?;
-    Ok((owned, RegionFile { file, offset }))
-}
-
-fn file_ref(file: impl AsFd) -> Result<FileRef> {
-    use std::os::fd::AsRawFd;
-    let id = identify(&file).map_err(|errno| {
-        Error::new(
-            Status::Unavailable,
-            format!("statx of an own file: {errno}"),
-        )
-    })?;
-    Ok(FileRef {
-        fd: file.as_fd().as_raw_fd(),
-        dev: id.dev,
-        ino: id.ino,
-    })
 }

@@ -4,16 +4,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::copy::Memory;
 use super::foreign::open_memory;
-use super::gate::{Slot, is_held, map_foreign};
+use super::gate::Slot;
 use super::identity::{Host, ProcessId, has_ended};
 use super::metadata::Metadata;
 use super::reach::{Reach, check_range, same_process};
 use super::registry;
+use super::space::Space;
 use crate::backend::Direction;
 use crate::error::{Result, Status, fail};
 use crate::extents::Cursor;
 use crate::log::log;
 use crate::region::Region;
+
+/// The control page, in messages.
+const CONTROL: &str = "the control page";
 
 /// A peer whose memory can be reached.
 #[derive(Debug)]
@@ -31,8 +35,8 @@ struct Process {
     id: ProcessId,
     /// Becomes readable when it dies.
     pidfd: OwnedFd,
-    /// Our own description of its control page, to ask for its lock.
-    control: OwnedFd,
+    /// The address space that it had when it was connected to. `None` where that may not be opened.
+    space: Option<Space>,
 }
 
 impl Peer {
@@ -50,7 +54,8 @@ impl Peer {
         let (peer, why) = match registry::find(metadata.incarnation) {
             Some(entry) if metadata.process == own => {
                 let reach = same_process(&entry, remote)?;
-                let slot = Slot::claim(entry.page, own)?;
+                let (control, _) = open_memory(own.pid(), entry.control, CONTROL)?;
+                let slot = Slot::claim(control, metadata.incarnation, own)?;
                 let name = format!("{:?} (this process)", metadata.agent_name);
                 let peer = Peer {
                     slot,
@@ -74,8 +79,10 @@ impl Peer {
     ) -> Result<(Peer, String)> {
         let id = metadata.process;
         let pidfd = id.open()?;
-        let (control, _) = open_memory(id.pid(), metadata.control, "the control page")?;
-        let slot = Slot::claim(map_foreign(&control, metadata.incarnation)?, own)?;
+        // Before the control page: when that is found, it is this space that it belongs to.
+        let space = Space::open(id.pid(), metadata.fuse)?;
+        let (control, _) = open_memory(id.pid(), metadata.control, CONTROL)?;
+        let slot = Slot::claim(control, metadata.incarnation, own)?;
         // The probe looks at the peer's memory: it needs a pass as any copy does.
         let Some(pass) = slot.enter() else {
             fail!(PeerLost, "the peer has closed its transport")
@@ -87,7 +94,7 @@ impl Peer {
             Peer {
                 slot,
                 reach,
-                process: Some(Process { id, pidfd, control }),
+                process: Some(Process { id, pidfd, space }),
                 name,
             },
             why,
@@ -114,16 +121,23 @@ impl Peer {
 
     /// `PeerLost` when the peer's program has ended, even if its process goes on with another one.
     pub(super) fn check_program(&self) -> Result<()> {
-        if let Some(Process { id, control, .. }) = &self.process
-            && (!is_held(control) || !self.reach.leads_to_peer())
-        {
-            fail!(
-                PeerLost,
-                "process {} does not have its transport any more: it ended or started another program",
-                id.pid()
-            );
+        if let Some(Process { id, space, .. }) = &self.process {
+            let same = space.as_ref().is_none_or(Space::is_used);
+            if !same || !self.slot.is_owned() {
+                fail!(
+                    PeerLost,
+                    "process {} does not have its transport any more: it ended or started another program",
+                    id.pid()
+                );
+            }
         }
         Ok(())
+    }
+
+    /// True when a step could go to another program of the peer's process, so that
+    /// [`check_program`](Peer::check_program) is due before each.
+    pub(super) fn follows_process(&self) -> bool {
+        self.reach.follows_process()
     }
 
     /// `PeerLost` when the peer is lost in any way.

@@ -1,10 +1,10 @@
 //! Copies between two address spaces by `process_vm_readv` and `process_vm_writev`: the way to memory
 //! that cannot be mapped.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use rustix::io::Errno;
 
 use super::copy::Memory;
+use super::errno::{failed, of_io};
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Cursor;
@@ -23,21 +23,16 @@ pub(super) struct ProcessVm {
     fuse: usize,
     base: u64,
     len: u64,
-    /// The peer's address space. A pid stays with a process that starts another program; this does
-    /// not. `None` where /proc does not give it.
-    space: Option<File>,
 }
 
 impl ProcessVm {
     /// Finds out whether the kernel permits it, by reading the first and the last byte.
     pub(super) fn open(pid: u32, fuse: u64, remote: &Region) -> Result<ProcessVm> {
-        let space = File::open(format!("/proc/{pid}/mem")).ok();
         let way = ProcessVm {
             pid,
             fuse: fuse as usize,
             base: remote.base(),
             len: remote.bytes(),
-            space,
         };
         let mut bytes = [0u8; 2];
         let start = bytes.as_mut_ptr() as usize;
@@ -47,7 +42,7 @@ impl ProcessVm {
             // SAFETY: the local side is one byte of `bytes`.
             match unsafe { batch.call(pid, way.fuse, Direction::Read) } {
                 Ok(1) => {}
-                Ok(_) | Err(libc::EFAULT) => fail!(
+                Ok(_) | Err(Errno::FAULT) => fail!(
                     Incompatible,
                     "the peer's region is not mapped at {:#x} in process {pid}",
                     way.base + offset
@@ -56,15 +51,6 @@ impl ProcessVm {
             }
         }
         Ok(way)
-    }
-
-    /// False when the peer's process has another address space than at first, or none.
-    pub(super) fn has_same_space(&self) -> bool {
-        // Reading nothing is the kernel's answer for a space whose last user has left.
-        let mut byte = [0];
-        self.space
-            .as_ref()
-            .is_none_or(|space| !matches!(space.read_at(&mut byte, self.base), Ok(0)))
     }
 
     fn at(&self, offset: u64, len: u64) -> usize {
@@ -101,7 +87,7 @@ impl ProcessVm {
         while !batch.is_empty() {
             // SAFETY: `Memory::at` gave the local addresses: they are mapped, readable and writable.
             match unsafe { batch.call(self.pid, self.fuse, direction) } {
-                Ok(0) => return Err(failure(self.pid, libc::EFAULT)),
+                Ok(0) => return Err(failure(self.pid, Errno::FAULT)),
                 Ok(moved) => batch.advance(moved),
                 Err(errno) => return Err(failure(self.pid, errno)),
             }
@@ -110,31 +96,24 @@ impl ProcessVm {
     }
 }
 
-fn failure(pid: u32, errno: i32) -> Error {
-    let reason = std::io::Error::from_raw_os_error(errno);
+fn failure(pid: u32, errno: Errno) -> Error {
     match errno {
-        libc::ESRCH => Error::new(Status::PeerLost, format!("process {pid} is gone")),
-        libc::EPERM | libc::EACCES | libc::ENOSYS => Error::new(
+        Errno::SRCH => Error::new(Status::PeerLost, format!("process {pid} is gone")),
+        // `dt_last_error` shows little more than this, and the reason for process_vm has to fit, too.
+        Errno::PERM | Errno::ACCESS | Errno::NOSYS => Error::new(
             Status::Unavailable,
             format!(
-                "permission to copy to and from the memory of process {pid} by process_vm is missing: {reason}: run \
-                 both processes under one uid and keep the peer dumpable, set kernel.yama.ptrace_scope to 0 or give \
-                 this process CAP_SYS_PTRACE, and use a seccomp profile that permits process_vm_readv and \
-                 process_vm_writev; or give the peer's region a file descriptor, as memory from dt_region_alloc has"
+                "permission to use process_vm on process {pid} is missing ({errno}): run both under one uid, keep the \
+                 peer dumpable, set kernel.yama.ptrace_scope to 0 or give this process CAP_SYS_PTRACE, let seccomp \
+                 permit process_vm_readv and process_vm_writev; or give its region a file descriptor \
+                 (dt_region_alloc)"
             ),
         ),
-        libc::EFAULT => Error::new(
+        Errno::FAULT => Error::new(
             Status::Backend,
             format!("the peer's memory is not mapped in process {pid}"),
         ),
-        libc::ENOMEM => Error::new(
-            Status::NoMemory,
-            format!("process_vm of process {pid}: {reason}"),
-        ),
-        _ => Error::new(
-            Status::Backend,
-            format!("process_vm of process {pid}: {reason}"),
-        ),
+        _ => failed(format!("process_vm on process {pid}"), errno),
     }
 }
 
@@ -209,7 +188,7 @@ impl Batch {
         pid: u32,
         fuse: usize,
         direction: Direction,
-    ) -> std::result::Result<usize, i32> {
+    ) -> std::result::Result<usize, Errno> {
         let mut spare = 0u8;
         let before = self.first - 1;
         self.here[before] = libc::iovec {
@@ -239,9 +218,7 @@ impl Batch {
         match usize::try_from(moved) {
             // The byte of the fuse is none of the transfer's.
             Ok(moved) => Ok(moved.saturating_sub(1)),
-            Err(_) => Err(std::io::Error::last_os_error()
-                .raw_os_error()
-                .unwrap_or(libc::EIO)),
+            Err(_) => Err(of_io(&std::io::Error::last_os_error())),
         }
     }
 }
@@ -314,7 +291,6 @@ mod tests {
             fuse: fuse.address() as usize,
             base: whole.base(),
             len: whole.bytes(),
-            space: None,
         };
         let runs = Runs::merge(&[0, 1], &[0, 1], &whole, &whole).unwrap();
         let mut cursor = Cursor::new(runs, page as u64);
@@ -371,7 +347,7 @@ mod tests {
                 .status,
             Status::PeerLost
         );
-        for errno in [libc::EPERM, libc::ENOSYS] {
+        for errno in [Errno::PERM, Errno::NOSYS] {
             let error = failure(7, errno);
             assert_eq!(error.status, Status::Unavailable);
             for word in [

@@ -2,7 +2,8 @@
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
-use super::copy::{Memory, copy, publish};
+use super::copy::{Memory, copy};
+use super::errno::status_of;
 use super::foreign::{Kind, open_memory};
 use super::mapping::{Mapping, page_size};
 use super::maps::{self, Backing};
@@ -10,7 +11,7 @@ use super::metadata::{Metadata, RegionFile};
 use super::process_vm::ProcessVm;
 use super::registry;
 use crate::backend::Direction;
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Error, Result, fail};
 use crate::extents::Cursor;
 use crate::region::{LocalRegion, Region};
 
@@ -39,14 +40,17 @@ impl Reach {
     /// way was chosen.
     pub(super) fn open(peer: &Metadata, remote: &Region) -> Result<(Reach, String)> {
         let why = match &peer.region_file {
-            None => "the peer's region has no file descriptor".to_owned(),
+            None => "it has no file descriptor".to_owned(),
             Some(file) => match map(peer, file, remote) {
                 Ok(reach) => return Ok((reach, "the peer's memory is mapped".to_owned())),
-                Err(error) => format!("the peer's memory cannot be mapped: {error}"),
+                Err(error) => format!("it cannot be mapped: {error}"),
             },
         };
         match ProcessVm::open(peer.process.pid(), peer.fuse, remote) {
-            Ok(way) => Ok((Reach::ProcessVm(way), format!("process_vm, because {why}"))),
+            Ok(way) => Ok((
+                Reach::ProcessVm(way),
+                format!("the peer's memory is copied by process_vm, as {why}"),
+            )),
             Err(error) => Err(Error::new(
                 error.status,
                 format!("{}; {why}", error.message),
@@ -54,12 +58,10 @@ impl Reach {
         }
     }
 
-    /// False when the memory at the other end is certainly not the peer's any more.
-    pub(super) fn leads_to_peer(&self) -> bool {
-        match self {
-            Reach::ProcessVm(way) => way.has_same_space(),
-            Reach::SameProcess(_) | Reach::Mapped { .. } => true,
-        }
+    /// True when a step goes to whatever program the peer's process runs at that time. What is
+    /// mapped, in contrast, stays the peer's memory.
+    pub(super) fn follows_process(&self) -> bool {
+        matches!(self, Reach::ProcessVm(_))
     }
 
     /// Moves a part of a transfer that is small enough to be waited for. The caller holds a pass of
@@ -95,13 +97,12 @@ fn plain_step(local: Memory, remote: Memory, direction: Direction, cursor: &mut 
             break;
         }
     }
-    publish();
 }
 
 /// Maps just the pages of `remote`.
 fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
     let (file, kind) = open_memory(peer.process.pid(), region.file, "the region's file")?;
-    let refused = |errno: rustix::io::Errno| Error::new(Status::Unavailable, errno.to_string());
+    let refused = |errno: rustix::io::Errno| Error::new(status_of(errno), errno.to_string());
     // Without the seal the peer could cut the file short, and a copy would end in SIGBUS.
     if !fcntl_get_seals(&file)
         .map_err(refused)?
@@ -109,7 +110,7 @@ fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
     {
         fail!(
             Unavailable,
-            "its file is not sealed against shrinking (F_SEAL_SHRINK), so that touching it could be fatal"
+            "its file is not sealed against shrinking (F_SEAL_SHRINK)"
         );
     }
     let stat = fstat(&file).map_err(refused)?;
@@ -128,7 +129,8 @@ fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
         Kind::Huge => (stat.st_blksize as u64).max(page_size()),
     };
     let first = start - start % page;
-    let len = (end - first) as usize;
+    // A part of a huge page can be mapped, but not unmapped.
+    let len = (end.next_multiple_of(page) - first) as usize;
     let mapping = match kind {
         Kind::Plain => Mapping::for_huge_pages(&file, first, len),
         Kind::Huge => Mapping::anywhere(&file, first, len),
@@ -163,16 +165,35 @@ pub(super) fn same_process(peer: &registry::Entry, remote: &Region) -> Result<Re
     }))
 }
 
-/// Refuses a range that is not a part of the peer's region.
+/// Refuses a range that does not consist of blocks of the peer's region.
 pub(super) fn check_range(region: &Region, remote: &Region) -> Result<()> {
     if !region.covers(remote) {
         fail!(
             Incompatible,
-            "the peer's range {:#x} to {:#x} is not inside of the region {:#x} to {:#x} that its metadata describes",
+            "the peer's range {:#x} to {:#x}, base_addr and num_blocks, is outside the region {:#x} to {:#x} of its \
+             metadata",
             remote.base(),
             remote.end(),
             region.base(),
             region.end()
+        );
+    }
+    let block_len = region.block_len();
+    if remote.block_len() != block_len {
+        fail!(
+            Incompatible,
+            "block_len is {}, but the peer's own is {block_len}",
+            remote.block_len()
+        );
+    }
+    let past = (remote.base() - region.base()) % block_len;
+    if past != 0 {
+        fail!(
+            Incompatible,
+            "base_addr is {:#x}, which is {past} bytes past the start of one of the peer's blocks: they have \
+             {block_len} bytes each, from {:#x} on",
+            remote.base(),
+            region.base()
         );
     }
     Ok(())

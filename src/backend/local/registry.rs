@@ -1,20 +1,19 @@
 //! The transports of this process, so that those that are peers of each other need no system call.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::gate::Page;
+use super::metadata::FileRef;
 use crate::region::Region;
 
 /// An open transport of this process.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     /// Its memory, which is there as long as its gate is open.
     pub(super) region: Region,
     /// Its control page.
-    pub(super) page: Arc<Page>,
+    pub(super) control: FileRef,
 }
 
 /// A map that holds no memory when it is empty: a process ends with nothing of ours left over.
@@ -33,29 +32,28 @@ pub(super) fn leave(incarnation: u128) {
 /// The transport of this incarnation, if it is one of this process. A forked child finds what its
 /// parent had, too: compare the process as well.
 pub(super) fn find(incarnation: u128) -> Option<Entry> {
-    ENTRIES.lock().get(&incarnation).cloned()
+    ENTRIES.lock().get(&incarnation).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::local::gate::Gate;
 
     #[test]
     fn finds_who_has_entered_and_not_left() {
-        let gate = Gate::create().unwrap();
-        let region = Region::new(4096, 1, 1).unwrap();
-        assert!(find(gate.incarnation()).is_none());
-        enter(
-            gate.incarnation(),
-            Entry {
-                region,
-                page: gate.page().clone(),
+        let entry = Entry {
+            region: Region::new(4096, 1, 1).unwrap(),
+            control: FileRef {
+                fd: 5,
+                dev: 1,
+                ino: 77,
             },
-        );
-        let found = find(gate.incarnation()).unwrap();
-        assert!(found.region == region && Arc::ptr_eq(&found.page, gate.page()));
-        leave(gate.incarnation());
-        assert!(find(gate.incarnation()).is_none());
+        };
+        let incarnation = 0x6a7e;
+        assert!(find(incarnation).is_none());
+        enter(incarnation, entry);
+        assert_eq!(find(incarnation), Some(entry));
+        leave(incarnation);
+        assert!(find(incarnation).is_none());
     }
 }
