@@ -10,7 +10,8 @@ use datatransport::error::Status;
 use datatransport::extents::Runs;
 use datatransport::region::{LocalRegion, Region};
 use local_common::{
-    Backing, Child, Described, Node, body, forge, holdings, mappings_of, pattern, serve, status,
+    Backing, Child, Described, HugePages, Node, body, forge, holdings, mappings_of, pattern, serve,
+    status,
 };
 use rustix::process::Signal;
 use serde_json::json;
@@ -38,7 +39,8 @@ fn both_ways(backing: Backing, blocks: u32, block_len: u64, stopped: bool) {
     node.memory.put(&pattern(2, node.memory.bytes));
     let conn = node.connect_to(&peer).unwrap();
     let is_mapped = mappings_of(ino(&peer, "region_fd")) > 0;
-    assert_eq!(is_mapped, backing == Backing::Shared, "{backing:?}");
+    let mappable = matches!(backing, Backing::Shared | Backing::Huge);
+    assert_eq!(is_mapped, mappable, "{backing:?}");
     let (from, to) = (scattered(blocks, 7), scattered(blocks, 11));
     let half = blocks as usize / 2;
     let block = |i: u32| i as usize * block_len as usize..(i as usize + 1) * block_len as usize;
@@ -75,6 +77,8 @@ fn both_ways(backing: Backing, blocks: u32, block_len: u64, stopped: bool) {
     }
     assert!(child.bytes() == there, "the peer's blocks differ");
     assert!(node.memory.get() == here, "the own blocks differ");
+    node.local.disconnect(conn);
+    assert_eq!(mappings_of(ino(&peer, "region_fd")), 0, "{backing:?}");
 }
 
 #[test]
@@ -94,6 +98,33 @@ fn foreign_memory() {
 #[test]
 fn memory_that_could_shrink_is_not_mapped() {
     both_ways(Backing::Unsealed, 64, 4096, false);
+}
+
+#[test]
+fn files_that_are_no_memory_files_are_left_alone() {
+    for backing in [Backing::Disk, Backing::Tmpfs] {
+        both_ways(backing, 64, 4096, false);
+        let node = Node::new(backing, 4, 4096);
+        assert!(body(node.local.metadata()).get("region_fd").is_none());
+    }
+}
+
+#[test]
+fn huge_pages_are_mapped_and_unmapped_in_whole_ones() {
+    // The region of the peer begins in the first, and ends inside of the third.
+    let Some(_pages) = HugePages::reserve(3) else {
+        return;
+    };
+    both_ways(Backing::Huge, 9, 500_000, false);
+    let mut child = Child::new();
+    let peer = child.create(Backing::Huge, 9, 500_000);
+    let mut node = Node::new(Backing::Foreign, 9, 500_000);
+    let part = Region::new(peer.region.base() + 2_500_000, 2, 500_000).unwrap();
+    let conn = node.connect(&peer.metadata, part).unwrap();
+    node.run(conn, Direction::Write, &[0], &[1], &part).unwrap();
+    assert_eq!(mappings_of(ino(&peer, "region_fd")), 1);
+    node.local.disconnect(conn);
+    assert_eq!(mappings_of(ino(&peer, "region_fd")), 0);
 }
 
 #[test]
@@ -120,13 +151,42 @@ fn only_the_range_asked_for_is_reached() {
         let outside = Region::new(base, blocks, 1000).unwrap();
         let error = node.connect(&peer.metadata, outside).unwrap_err();
         assert_eq!(error.status, Status::Incompatible);
-        assert!(error.message.contains(&format!("{base:#x}")), "{error}");
+        for named in ["base_addr", "num_blocks", &format!("{base:#x}")] {
+            assert!(error.message.contains(named), "{error}");
+        }
     }
-    let other = Region::new(peer.region.base(), 10, 500).unwrap();
+}
+
+#[test]
+fn the_range_must_consist_of_the_peers_blocks() {
+    let mut child = Child::new();
+    let peer = child.create(Backing::Shared, 64, 1000);
+    let base = peer.region.base();
+    let mut node = Node::new(Backing::Foreign, 64, 1000);
+    let other = Region::new(base, 10, 500).unwrap();
+    // Another length than its own, and one that both sides here agree on but the peer does not.
+    for node in [&mut node, &mut Node::new(Backing::Foreign, 64, 500)] {
+        let error = node.connect(&peer.metadata, other).unwrap_err();
+        assert_eq!(error.status, Status::Incompatible);
+        let named = ["block_len", "500", "1000"];
+        assert!(
+            named.iter().all(|word| error.message.contains(word)),
+            "{error}"
+        );
+    }
+    let between = Region::new(base + 7250, 10, 1000).unwrap();
+    let error = node.connect(&peer.metadata, between).unwrap_err();
+    assert_eq!(error.status, Status::Incompatible);
+    for named in ["base_addr", &format!("{:#x}", base + 7250), "250", "1000"] {
+        assert!(error.message.contains(named), "{error}");
+    }
+    let here = node.described();
+    let between = Region::new(here.region.base() + 1, 10, 1000).unwrap();
     assert_eq!(
-        status(node.connect(&peer.metadata, other)),
+        status(node.connect(&here.metadata, between)),
         Status::Incompatible
     );
+    assert!(node.connect_to(&peer).is_ok());
 }
 
 #[test]
@@ -143,13 +203,23 @@ fn peers_of_one_process_and_oneself() {
     let expected = pattern(3, 32 * 4096);
     assert!(node.memory.get()[..16 * 4096] == expected[16 * 4096..]);
 
-    // Blocks 0 to 15 of itself to 1 to 16: one run that overlaps itself.
     let me = node.connect_to(&node.described()).unwrap();
     let own = node.region;
     let before = node.memory.get();
+    node.run(me, Direction::Write, &all, &all, &own).unwrap();
+    assert!(
+        node.memory.get() == before,
+        "blocks that go to themselves stay"
+    );
+    node.run(me, Direction::Write, &all[..16], &all[16..], &own)
+        .unwrap();
+    assert!(node.memory.get()[16 * 4096..] == before[..16 * 4096]);
+    // What is source and destination may become anything; the rest may not.
+    let before = node.memory.get();
     node.run(me, Direction::Write, &all[..16], &all[1..17], &own)
         .unwrap();
-    assert!(node.memory.get()[4096..17 * 4096] == before[..16 * 4096]);
+    let after = node.memory.get();
+    assert!(after[..4096] == before[..4096] && after[17 * 4096..] == before[17 * 4096..]);
 
     target.local.try_close().unwrap();
     let after = target.memory.get();
@@ -372,7 +442,7 @@ fn hostile_metadata_is_refused() {
             "/num_blocks",
             json!(15),
             Status::Incompatible,
-            "not inside of the region",
+            "is outside the region",
         ),
         ("/pid", json!("x"), Status::InvalidArg, "malformed"),
     ];

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use datatransport::backend::local::{Local, alloc};
@@ -27,21 +28,90 @@ pub enum Backing {
     Unsealed,
     /// Anonymous memory.
     Foreign,
+    /// A memfd of huge pages, sealed; see [`HugePages`].
+    Huge,
+    /// A file on disk.
+    Disk,
+    /// A file in /dev/shm.
+    Tmpfs,
+}
+
+impl Backing {
+    fn named(name: &str) -> Backing {
+        use Backing::*;
+        let all = [Shared, Unsealed, Foreign, Huge, Disk, Tmpfs];
+        let found = all
+            .into_iter()
+            .find(|backing| format!("{backing:?}") == name);
+        found.unwrap_or_else(|| panic!("there is no backing {name}"))
+    }
+}
+
+const HUGE_PAGE: usize = 2 << 20;
+
+/// Huge pages of the machine, reserved for one test. Dropping it gives them back.
+pub struct HugePages(String);
+
+impl HugePages {
+    const SETTING: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
+
+    /// `None`, and a loud word, when this machine does not give them.
+    pub fn reserve(pages: u64) -> Option<HugePages> {
+        let set = || -> std::io::Result<(String, u64)> {
+            let before = std::fs::read_to_string(Self::SETTING)?;
+            let wanted = before.trim().parse::<u64>().unwrap() + pages;
+            std::fs::write(Self::SETTING, wanted.to_string())?;
+            let now = std::fs::read_to_string(Self::SETTING)?;
+            Ok((before, wanted - now.trim().parse::<u64>().unwrap()))
+        };
+        let reserved = set().map(|(before, missing)| (HugePages(before), missing));
+        match reserved {
+            Ok((pages, 0)) => return Some(pages),
+            Ok((_, missing)) => eprintln!("SKIPPED: {missing} of {pages} huge pages are missing"),
+            Err(error) => eprintln!("SKIPPED: huge pages: {}: {error}", Self::SETTING),
+        }
+        None
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::SETTING, &self.0);
+    }
+}
+
+/// A new file in `folder` that goes when it is closed.
+fn unnamed_file(folder: &std::path::Path) -> OwnedFd {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let path = folder.join(format!("dt-test-{}-{number}", std::process::id()));
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).write(true).create_new(true).open(&path);
+    std::fs::remove_file(&path).unwrap();
+    file.unwrap().into()
 }
 
 /// Memory that is looked at only through raw pointers, because others write it.
 pub struct Memory {
     pub address: usize,
     pub bytes: usize,
+    mapped: usize,
     pub fd: Option<OwnedFd>,
 }
 
 impl Memory {
     pub fn new(backing: Backing, bytes: usize) -> Memory {
-        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
         use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous};
         let mode = ProtFlags::READ | ProtFlags::WRITE;
         let nowhere = std::ptr::null_mut();
+        let map = |fd: OwnedFd, bytes: usize| {
+            ftruncate(&fd, bytes as u64).unwrap();
+            // SAFETY: the kernel chooses a free range.
+            let at = unsafe { mmap(nowhere, bytes, mode, MapFlags::SHARED, &fd, 0).unwrap() };
+            (at as usize, Some(fd))
+        };
+        let mut mapped = bytes;
         let (address, fd) = match backing {
             Backing::Shared => {
                 let (address, fd) = alloc::alloc(bytes).unwrap();
@@ -49,18 +119,33 @@ impl Memory {
             }
             Backing::Unsealed => {
                 let fd = memfd_create("dt-unsealed", MemfdFlags::CLOEXEC).unwrap();
-                ftruncate(&fd, bytes as u64).unwrap();
-                // SAFETY: the kernel chooses a free range.
-                let at = unsafe { mmap(nowhere, bytes, mode, MapFlags::SHARED, &fd, 0).unwrap() };
-                (at as usize, Some(fd))
+                map(fd, bytes)
             }
+            Backing::Huge => {
+                mapped = bytes.next_multiple_of(HUGE_PAGE);
+                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+                let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
+                let (at, fd) = map(memfd_create("dt-huge", flags | huge).unwrap(), mapped);
+                fcntl_add_seals(fd.as_ref().unwrap(), SealFlags::SHRINK).unwrap();
+                (at, fd)
+            }
+            Backing::Disk => {
+                let program = std::env::current_exe().unwrap();
+                map(unnamed_file(program.parent().unwrap()), bytes)
+            }
+            Backing::Tmpfs => map(unnamed_file("/dev/shm".as_ref()), bytes),
             Backing::Foreign => {
                 // SAFETY: the kernel chooses a free range.
                 let at = unsafe { mmap_anonymous(nowhere, bytes, mode, MapFlags::PRIVATE) };
                 (at.unwrap() as usize, None)
             }
         };
-        Memory { address, bytes, fd }
+        Memory {
+            address,
+            bytes,
+            mapped,
+            fd,
+        }
     }
 
     pub fn get(&self) -> Vec<u8> {
@@ -79,8 +164,8 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: both kinds of memory were mapped here, and transports of it are closed before.
-        unsafe { alloc::free(self.address, self.bytes) };
+        // SAFETY: all kinds of memory were mapped here, and transports of it are closed before.
+        unsafe { alloc::free(self.address, self.mapped) };
     }
 }
 
@@ -361,11 +446,7 @@ fn command(
     let number = |i: usize| words[i].parse::<u64>().unwrap();
     match words[0] {
         "create" => {
-            let backing = match words[1] {
-                "Shared" => Backing::Shared,
-                "Unsealed" => Backing::Unsealed,
-                _ => Backing::Foreign,
-            };
+            let backing = Backing::named(words[1]);
             let made = node.insert(Node::new(backing, number(2), number(3)));
             return Ok(format!(
                 "{} {}",
@@ -419,6 +500,33 @@ fn command(
             };
             node.run(conn, direction, &all, &all, &remote)?;
         }
+        // As connect, with room for no more descriptors at first, and then for one more each time.
+        "starve" => {
+            let remote = Region::new(number(2), number(3), number(4))?;
+            let metadata = from_hex(words[1]);
+            let first_free = rustix::io::dup(stdin()).unwrap().as_raw_fd() as u64;
+            let mut room = 0;
+            let conn = loop {
+                limit_descriptors(first_free + room);
+                match node.connect(&metadata, remote) {
+                    Err(error) if error.status == Status::NoMemory => room += 1,
+                    other => break other?,
+                }
+            };
+            raise_descriptor_limit();
+            *peer = Some((conn, remote));
+            return Ok(room.to_string());
+        }
+        // As loop, until another thread starts another program.
+        "exec_in_copy" => {
+            let (conn, remote) = peer.unwrap();
+            node.run(conn, Direction::Write, &all, &all, &remote)?;
+            say("ok");
+            std::thread::spawn(|| panic!("{}", Command::new("sleep").arg("1000").exec()));
+            loop {
+                node.run(conn, Direction::Write, &all, &all, &remote)?;
+            }
+        }
         // Writes all blocks over and over; answers once when it has begun, and when it ends.
         "loop" => {
             let (conn, remote) = peer.unwrap();
@@ -432,6 +540,19 @@ fn command(
         other => panic!("unknown command {other}"),
     }
     Ok(String::new())
+}
+
+fn limit_descriptors(limit: u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let current = Some(maximum.map_or(limit, |maximum| maximum.min(limit)));
+    setrlimit(Resource::Nofile, Rlimit { current, maximum }).unwrap();
+}
+
+/// Lets this process have as many descriptors as it may.
+pub fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit};
+    limit_descriptors(getrlimit(Resource::Nofile).maximum.unwrap_or(1 << 20));
 }
 
 /// A seccomp filter for this thread, as containers have it: process_vm_* answers EPERM.
