@@ -4,17 +4,14 @@ mod local_common;
 
 use std::time::{Duration, Instant};
 
-use datatransport::backend::local::Local;
 use datatransport::backend::{Backend, ConnId, Direction, Event, OpId, Stop};
 use datatransport::error::Status;
 use datatransport::extents::Runs;
-use datatransport::region::{LocalRegion, Region};
+use datatransport::region::Region;
 use local_common::{
-    Backing, Child, Described, HugePages, Node, body, forge, holdings, mappings_of, pattern, serve,
-    status,
+    Backing, Child, Described, HugePages, Node, body, holdings, mappings_of, pattern, serve, status,
 };
 use rustix::process::Signal;
-use serde_json::json;
 
 #[test]
 fn child_main() {
@@ -155,38 +152,6 @@ fn only_the_range_asked_for_is_reached() {
             assert!(error.message.contains(named), "{error}");
         }
     }
-}
-
-#[test]
-fn the_range_must_consist_of_the_peers_blocks() {
-    let mut child = Child::new();
-    let peer = child.create(Backing::Shared, 64, 1000);
-    let base = peer.region.base();
-    let mut node = Node::new(Backing::Foreign, 64, 1000);
-    let other = Region::new(base, 10, 500).unwrap();
-    // Another length than its own, and one that both sides here agree on but the peer does not.
-    for node in [&mut node, &mut Node::new(Backing::Foreign, 64, 500)] {
-        let error = node.connect(&peer.metadata, other).unwrap_err();
-        assert_eq!(error.status, Status::Incompatible);
-        let named = ["block_len", "500", "1000"];
-        assert!(
-            named.iter().all(|word| error.message.contains(word)),
-            "{error}"
-        );
-    }
-    let between = Region::new(base + 7250, 10, 1000).unwrap();
-    let error = node.connect(&peer.metadata, between).unwrap_err();
-    assert_eq!(error.status, Status::Incompatible);
-    for named in ["base_addr", &format!("{:#x}", base + 7250), "250", "1000"] {
-        assert!(error.message.contains(named), "{error}");
-    }
-    let here = node.described();
-    let between = Region::new(here.region.base() + 1, 10, 1000).unwrap();
-    assert_eq!(
-        status(node.connect(&here.metadata, between)),
-        Status::Incompatible
-    );
-    assert!(node.connect_to(&peer).is_ok());
 }
 
 #[test]
@@ -372,170 +337,6 @@ fn connections_leave_nothing_behind() {
         mappings_of(own["control"]["ino"].as_u64().unwrap()),
         0,
         "{link:?}"
-    );
-}
-
-#[test]
-fn hostile_metadata_is_refused() {
-    let mut child = Child::new();
-    let peer = child.create(Backing::Shared, 16, 4096);
-    let good = body(&peer.metadata);
-    let mut node = Node::new(Backing::Foreign, 16, 4096);
-    assert!(
-        node.connect(&forge(&good), peer.region).is_ok(),
-        "the forge works"
-    );
-    let own = std::process::id();
-    let cases = [
-        (
-            "/boot_id",
-            json!("another"),
-            Status::Incompatible,
-            "another host",
-        ),
-        ("/pid_ns", json!(1), Status::Incompatible, "pid namespace"),
-        (
-            "/pid",
-            json!(4_194_303),
-            Status::PeerLost,
-            "process 4194303 is gone",
-        ),
-        ("/pid", json!(own), Status::PeerLost, "another process now"),
-        ("/pid", json!(1), Status::PeerLost, "another process now"),
-        (
-            "/start_time",
-            json!(1),
-            Status::PeerLost,
-            "another process now",
-        ),
-        (
-            "/incarnation",
-            json!("0".repeat(32)),
-            Status::PeerLost,
-            "another transport",
-        ),
-        (
-            "/control/ino",
-            json!(1),
-            Status::PeerLost,
-            "closed its transport or restarted",
-        ),
-        (
-            "/control/fd",
-            json!(999_999),
-            Status::PeerLost,
-            "closed its transport or restarted",
-        ),
-        (
-            "/control",
-            good["region_fd"].clone(),
-            Status::InvalidArg,
-            "malformed",
-        ),
-        (
-            "/base",
-            json!(1),
-            Status::InvalidArg,
-            "no mapping can have it",
-        ),
-        (
-            "/num_blocks",
-            json!(15),
-            Status::Incompatible,
-            "is outside the region",
-        ),
-        ("/pid", json!("x"), Status::InvalidArg, "malformed"),
-    ];
-    for (field, value, expected, sentence) in cases {
-        let mut bad = good.clone();
-        *bad.pointer_mut(field).unwrap() = value;
-        let error = node.connect(&forge(&bad), peer.region).unwrap_err();
-        assert_eq!(error.status, expected, "{field}: {error}");
-        assert!(error.message.contains(sentence), "{field}: {error}");
-    }
-    // A file that is no control page, under its true name.
-    let mut bad = good.clone();
-    for part in ["fd", "dev", "ino"] {
-        bad["control"][part] = good["region_fd"][part].clone();
-    }
-    assert_eq!(
-        status(node.connect(&forge(&bad), peer.region)),
-        Status::PeerLost
-    );
-    // A region that the file does not hold: the kernel finds it by the other way.
-    let mut bad = good.clone();
-    bad["region_fd"]["offset"] = json!(4096);
-    let conn = node.connect(&forge(&bad), peer.region).unwrap();
-    node.run(conn, Direction::Write, &[1], &[2], &peer.region)
-        .unwrap();
-    // Memory that is not there at all.
-    let mut bad = good.clone();
-    bad.as_object_mut().unwrap().remove("region_fd");
-    bad["base"] = json!(4096);
-    let nowhere = Region::new(4096, 16, 4096).unwrap();
-    let error = node.connect(&forge(&bad), nowhere).unwrap_err();
-    assert_eq!(error.status, Status::Incompatible);
-    assert!(error.message.contains("not mapped at 0x1000"), "{error}");
-    // Our own transport, said to be in another process: its address must not be taken for ours.
-    let mut bad = body(node.local.metadata());
-    for part in ["pid", "start_time"] {
-        bad[part] = good[part].clone();
-    }
-    assert_eq!(
-        status(node.connect(&forge(&bad), node.region)),
-        Status::PeerLost
-    );
-    // Our own identity with an address that is not ours.
-    let mut bad = body(node.local.metadata());
-    bad["base"] = json!(4096);
-    assert_eq!(
-        status(node.connect(&forge(&bad), nowhere)),
-        Status::Incompatible
-    );
-}
-
-#[test]
-fn regions_that_are_not_there_are_refused() {
-    use std::os::fd::AsRawFd;
-    let node = Node::new(Backing::Shared, 16, 4096);
-    let other = Node::new(Backing::Shared, 16, 4096);
-    let fd = node.memory.fd.as_ref().unwrap().as_raw_fd();
-    let (pipe, _end) = rustix::pipe::pipe().unwrap();
-    // SAFETY: the transports are dropped at once, before the memory of the nodes.
-    let memory = |region| unsafe { LocalRegion::new(region) };
-    let create = |region, fd| Local::create(memory(region), fd, "x").map(|_| ());
-    let cases = [
-        (
-            Region::new(4096, 1, 4096).unwrap(),
-            None,
-            "nothing is mapped at 0x1000",
-        ),
-        (node.region, Some((-1, 0)), "region_fd is -1"),
-        (
-            node.region,
-            Some((pipe.as_raw_fd(), 0)),
-            "not a regular file",
-        ),
-        (node.region, Some((fd, 1)), "region_offset is 1"),
-        (node.region, Some((fd, 4096)), "has only 65536"),
-        (node.region, Some((fd, u64::MAX - 4095)), "has only 65536"),
-        (other.region, Some((fd, 0)), "region_fd is not the file"),
-        (
-            Region::new(node.region.base() + 4096, 1, 4096).unwrap(),
-            Some((fd, 0)),
-            "offset 4096",
-        ),
-    ];
-    for (region, fd, sentence) in cases {
-        let error = create(region, fd).unwrap_err();
-        assert_eq!(error.status, Status::InvalidArg, "{error}");
-        assert!(error.message.contains(sentence), "{error}");
-    }
-    let part = Region::new(node.region.base() + 4096, 2, 4096).unwrap();
-    create(part, Some((fd, 4096))).unwrap();
-    assert_eq!(
-        status(Local::create(memory(node.region), None, &"n".repeat(70_000)).map(|_| ())),
-        Status::InvalidArg
     );
 }
 
