@@ -12,7 +12,8 @@
 static void same_address_in_both(void)
 {
     enum { BLOCKS = 8, LEN = 4096 };
-    struct node_spec spec = {MEMORY_ANONYMOUS, BLOCKS, LEN, 21, FIXED_ADDRESS, 0, false};
+    struct node_spec spec = {.kind = MEMORY_ANONYMOUS, .num_blocks = BLOCKS, .block_len = LEN,
+                             .fill_seed = 21, .at = FIXED_ADDRESS};
     struct remote peer = remote_start(&spec);
     struct node node = node_open_over(
         memory_new(MEMORY_ANONYMOUS, (size_t)BLOCKS * LEN, FIXED_ADDRESS), BLOCKS, LEN);

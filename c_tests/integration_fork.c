@@ -1,12 +1,12 @@
 /* fork: the child's copy of a handle is dead, and the child's end does the parent no harm. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "dt_time.h"
 #include "node.h"
+#include "refused.h"
 
 #define BLOCKS 8
 #define LEN 4096
@@ -16,26 +16,8 @@ static struct remote peer;
 
 static void in_the_child(void)
 {
-    uint32_t one = 1;
-    dt_xfer_id id = 1;
-    dt_completion ended;
-    uint8_t metadata[4096];
-    size_t n = 0;
-    dt_transport *t = node.transport;
-    dt_stats stats = {.struct_size = sizeof stats};
-
-    CHECK_STATUS(dt_write_blocks(t, "peer", &one, &one, 1, 0, &id), DT_ERR_FORKED);
-    CHECK_STATUS(dt_read_blocks(t, "peer", &one, &one, 1, 0, &id), DT_ERR_FORKED);
-    CHECK_STATUS(dt_poll(t, NULL, &ended, 1, &n), DT_ERR_FORKED);
-    CHECK_STATUS(dt_wait(t, NULL, &ended, 1, BOUND_MS, &n), DT_ERR_FORKED);
-    CHECK_STATUS(dt_cancel(t, &id, 1, DT_CANCEL_IMMEDIATE, NULL, NULL), DT_ERR_FORKED);
-    CHECK_STATUS(node_add(&node, "more", &peer.card), DT_ERR_FORKED);
-    CHECK_STATUS(dt_remove_remote_peer(t, "peer"), DT_ERR_FORKED);
-    CHECK_STATUS(dt_peer_status(t, "peer"), DT_ERR_FORKED);
-    CHECK_STATUS(dt_get_agent_metadata(t, metadata, sizeof metadata, &n), DT_ERR_FORKED);
-    CHECK_STATUS(dt_get_stats(t, &stats), DT_ERR_FORKED);
-    CHECK(strstr(dt_last_error(), "fork") != NULL);
-    CHECK_STATUS(dt_close(t, 1000), DT_ERR_FORKED);
+    dt_xfer_id id = 0;
+    expect_all_refused(node.transport, DT_ERR_FORKED, "fork");
 
     /* A handle of its own works. */
     struct node own = node_open(MEMORY_ANONYMOUS, BLOCKS, LEN);

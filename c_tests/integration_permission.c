@@ -6,13 +6,15 @@
 #include <unistd.h>
 
 #include "node.h"
+#include "skip.h"
 
 #define BLOCKS 8
 #define LEN 4096
 
 static struct remote start(enum memory_kind kind, uint32_t uid, bool dumpable)
 {
-    struct node_spec spec = {kind, BLOCKS, LEN, 6, 0, uid, dumpable};
+    struct node_spec spec = {.kind = kind, .num_blocks = BLOCKS, .block_len = LEN, .fill_seed = 6,
+                             .uid = uid, .dumpable = dumpable};
     return remote_start(&spec);
 }
 
@@ -53,7 +55,7 @@ int main(int argc, char **argv)
     child_main(argc, argv, roles);
 
     if (geteuid() != 0) {
-        printf("SKIPPED: becoming another user needs root; run ctest as root to check this\n");
+        test_skipped("becoming another user needs root; run ctest as root to check this");
         return 0;
     }
     for (int kind = 0; kind < MEMORY_KINDS; kind++) {

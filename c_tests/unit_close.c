@@ -1,39 +1,19 @@
 /* dt_close and dt_destroy. */
-#include <dirent.h>
 #include <pthread.h>
 #include <sched.h>
-#include <string.h>
 
+#include "procfs.h"
+#include "refused.h"
 #include "unit_self.h"
-
-static void every_call_is_refused(dt_transport *t)
-{
-    uint8_t bytes[65536];
-    uint32_t index = 0;
-    dt_completion completion;
-    dt_xfer_id id = 7;
-    size_t n = 77;
-    CHECK_STATUS(dt_get_agent_metadata(t, bytes, sizeof bytes, &n), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_add_remote_peer(t, "p", bytes, 8, 4096, 1, 64), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_remove_remote_peer(t, "self"), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_peer_status(t, "self"), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_write_blocks(t, "self", &index, &index, 1, 0, &id), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_read_blocks(t, "self", &index, &index, 1, 0, &id), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_poll(t, NULL, &completion, 1, &n), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_wait(t, NULL, &completion, 1, BOUND_MS, &n), DT_ERR_CLOSED);
-    CHECK_STATUS(dt_cancel(t, &id, 1, DT_CANCEL_IMMEDIATE, NULL, NULL), DT_ERR_CLOSED);
-    CHECK(strstr(dt_last_error(), "closed") != NULL);
-    CHECK(n == 77 && id == 7);
-}
 
 static void closed_is_closed(void)
 {
     struct self self = self_open(4, 64);
     CHECK_OK(dt_close(self.t, 0));
-    every_call_is_refused(self.t);
+    expect_all_refused(self.t, DT_ERR_CLOSED, "closed");
     CHECK_OK(dt_close(self.t, 0));
     CHECK_OK(dt_close(self.t, BOUND_MS));
-    every_call_is_refused(self.t);
+    expect_all_refused(self.t, DT_ERR_CLOSED, "closed");
     CHECK(dt_num_blocks(self.t) == 4);
     CHECK(self_stats(&self).submitted == 0);
     dt_destroy(self.t);
@@ -59,26 +39,15 @@ static void close_ends_transfers(void)
     free(self.base);
 }
 
-static int open_files(void)
-{
-    int count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir != NULL);
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
-}
-
 /* Without dt_close, too, all that the transport had is given back. */
 static void destroy_closes(void)
 {
-    int before = open_files();
+    long before = holdings_now().fds;
     struct self self = self_open(8, (size_t)4 << 20);
-    CHECK(open_files() > before);
+    CHECK(holdings_now().fds > before);
     self_write(&self, 0, 1);
     dt_destroy(self.t);
-    CHECK(open_files() == before);
+    CHECK(holdings_now().fds == before);
     self_fill(&self, 50);
     free(self.base);
 }

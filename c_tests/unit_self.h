@@ -6,9 +6,7 @@
 #include <string.h>
 
 #include "dt_check.h"
-
-/* Longest wait for what must come, in milliseconds. Only a broken library takes so long. */
-#define BOUND_MS 60000
+#include "dt_time.h"
 
 struct self {
     uint8_t *base;
@@ -50,16 +48,20 @@ static inline bool self_block_is(const struct self *self, size_t block, uint8_t 
 }
 
 /* A transport over new memory, filled from 1 on, with the peer "self". */
-static inline struct self self_open(size_t num_blocks, size_t block_len)
+static inline struct self self_open_with(size_t num_blocks, size_t block_len, dt_options options)
 {
     struct self self = {NULL, num_blocks, block_len, NULL};
-    dt_options options = self_options();
     self.base = (uint8_t *)malloc(num_blocks * block_len);
     CHECK(self.base != NULL);
     self_fill(&self, 1);
     CHECK_OK(dt_create(self.base, num_blocks, block_len, &options, &self.t));
     CHECK_OK(self_add(&self, "self"));
     return self;
+}
+
+static inline struct self self_open(size_t num_blocks, size_t block_len)
+{
+    return self_open_with(num_blocks, block_len, self_options());
 }
 
 static inline void self_close(struct self *self)
