@@ -8,15 +8,20 @@
 /* Far from where the system puts anything by itself. */
 #define FIXED_ADDRESS 0x210000000000u
 
-/* A peer whose region has the very address of ours is not us. */
-static void same_address_in_both(void)
+/* A peer whose region has the very address of ours is not us, not even under our own name. */
+static void same_address_in_both(const char *name)
 {
     enum { BLOCKS = 8, LEN = 4096 };
     struct node_spec spec = {.kind = MEMORY_ANONYMOUS, .num_blocks = BLOCKS, .block_len = LEN,
                              .fill_seed = 21, .at = FIXED_ADDRESS};
+    if (name != NULL)
+        strcpy(spec.name, name);
     struct remote peer = remote_start(&spec);
-    struct node node = node_open_over(
-        memory_new(MEMORY_ANONYMOUS, (size_t)BLOCKS * LEN, FIXED_ADDRESS), BLOCKS, LEN);
+    dt_options options = DT_OPTIONS_INIT;
+    options.agent_name = name;
+    struct node node =
+        node_open_with(memory_new(MEMORY_ANONYMOUS, (size_t)BLOCKS * LEN, FIXED_ADDRESS), BLOCKS,
+                       LEN, options);
     struct content *here = contents_of(20, BLOCKS);
     struct content *there = contents_of(21, BLOCKS);
     uint32_t from[] = {1, 7}, to[] = {6, 0};
@@ -24,6 +29,7 @@ static void same_address_in_both(void)
     dt_xfer_id id = 0;
 
     CHECK(dt_base_addr(node.transport) == peer.card.base);
+    CHECK(name == NULL || strcmp(dt_agent_name(node.transport), name) == 0);
     node_fill(&node, 20);
     CHECK_OK(node_add(&node, "peer", &peer.card));
     CHECK_OK(node_add(&node, "self", &own));
@@ -45,7 +51,7 @@ static void same_address_in_both(void)
     node_close(&node);
     free(here);
     free(there);
-    printf("same address in both processes: ok\n");
+    printf("same address in both processes, %s: ok\n", name != NULL ? "same name" : "other name");
 }
 
 /* 6 GiB of which only a few blocks are touched; the borders at 2 and 4 GiB are crossed. */
@@ -124,7 +130,8 @@ int main(int argc, char **argv)
     static const struct role roles[] = {NODE_ROLES, {NULL, NULL}};
     child_main(argc, argv, roles);
 
-    same_address_in_both();
+    same_address_in_both(NULL);
+    same_address_in_both("decode-0");
     different_numbers_of_blocks();
     beyond_four_gib(MEMORY_ANONYMOUS);
     beyond_four_gib(MEMORY_ALLOC);

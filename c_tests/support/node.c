@@ -5,10 +5,10 @@
 
 #include "dt_time.h"
 
-struct node node_open_over(struct memory memory, size_t num_blocks, size_t block_len)
+struct node node_open_with(struct memory memory, size_t num_blocks, size_t block_len,
+                           dt_options options)
 {
     struct node node = {memory, num_blocks, block_len, NULL};
-    dt_options options = DT_OPTIONS_INIT;
     options.backend = DT_BACKEND_LOCAL;
     if (memory.fd >= 0) {
         options.region_has_fd = true;
@@ -17,6 +17,12 @@ struct node node_open_over(struct memory memory, size_t num_blocks, size_t block
     }
     CHECK_OK(dt_create(memory.base, num_blocks, block_len, &options, &node.transport));
     return node;
+}
+
+struct node node_open_over(struct memory memory, size_t num_blocks, size_t block_len)
+{
+    dt_options options = DT_OPTIONS_INIT;
+    return node_open_with(memory, num_blocks, block_len, options);
 }
 
 struct node node_open(enum memory_kind kind, size_t num_blocks, size_t block_len)

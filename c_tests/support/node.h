@@ -30,6 +30,9 @@ struct node {
 struct node node_open(enum memory_kind kind, size_t num_blocks, size_t block_len);
 /* As node_open, over memory that the caller has; a file descriptor is handed over. */
 struct node node_open_over(struct memory memory, size_t num_blocks, size_t block_len);
+/* As node_open_over, with what `options` sets besides the backend and the descriptor. */
+struct node node_open_with(struct memory memory, size_t num_blocks, size_t block_len,
+                           dt_options options);
 /* Closes, destroys and frees the memory. */
 void node_close(struct node *node);
 
@@ -60,6 +63,7 @@ struct node_spec {
     uint64_t at;         /* address of the memory; 0: any */
     uint32_t uid;        /* drop to this user first; 0: stay */
     bool dumpable;       /* with uid: let others of that user look into it */
+    char name[32];       /* of the agent; "": a generated one */
 };
 
 struct remote {

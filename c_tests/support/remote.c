@@ -78,9 +78,11 @@ void node_role(int socket)
     message_receive(socket, &spec, sizeof spec);
     if (spec.uid != 0)
         become(spec.uid, spec.dumpable);
+    dt_options options = DT_OPTIONS_INIT;
+    options.agent_name = spec.name[0] != '\0' ? spec.name : NULL;
     struct node node =
-        node_open_over(memory_new(spec.kind, spec.num_blocks * spec.block_len, spec.at),
-                       spec.num_blocks, spec.block_len);
+        node_open_with(memory_new(spec.kind, spec.num_blocks * spec.block_len, spec.at),
+                       spec.num_blocks, spec.block_len, options);
     if (spec.fill_seed != 0)
         node_fill(&node, spec.fill_seed);
     struct card card = node_card(&node);
