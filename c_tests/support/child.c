@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -171,6 +172,32 @@ void child_stop(struct child *child)
 void child_continue(struct child *child)
 {
     CHECK(kill(child->pid, SIGCONT) == 0);
+}
+
+bool child_hold_at_syscall(struct child *child, long number)
+{
+    if (ptrace(PTRACE_SEIZE, child->pid, NULL, PTRACE_O_TRACESYSGOOD) != 0) {
+        CHECK(errno == EPERM || errno == ENOSYS);
+        return false;
+    }
+    CHECK(ptrace(PTRACE_INTERRUPT, child->pid, NULL, NULL) == 0);
+    uint64_t deadline = now_ms() + BOUND_MS;
+    for (;;) {
+        int status = wait_change(child, 0);
+        struct __ptrace_syscall_info info;
+        CHECK(WIFSTOPPED(status) && now_ms() < deadline);
+        if (WSTOPSIG(status) == (SIGTRAP | 0x80)) {
+            CHECK(ptrace(PTRACE_GET_SYSCALL_INFO, child->pid, sizeof info, &info) > 0);
+            if (info.op == PTRACE_SYSCALL_INFO_ENTRY && (long)info.entry.nr == number)
+                return true;
+        }
+        CHECK(ptrace(PTRACE_SYSCALL, child->pid, NULL, NULL) == 0);
+    }
+}
+
+void child_let_go(struct child *child)
+{
+    CHECK(ptrace(PTRACE_DETACH, child->pid, NULL, NULL) == 0);
 }
 
 void child_expect_success(struct child *child)

@@ -45,6 +45,10 @@ void event_expect(int socket, char event);
 void child_kill(struct child *child);       /* SIGKILL, and waits for the end */
 void child_stop(struct child *child);       /* SIGSTOP, and waits until it stands */
 void child_continue(struct child *child);
+/* As a debugger does it: lets the child run until it is about to do system call `number`, and holds
+ * it there. False, with the child as it was, where this machine does not permit ptrace. */
+bool child_hold_at_syscall(struct child *child, long number);
+void child_let_go(struct child *child);
 void child_expect_success(struct child *child);  /* waits for exit code 0 */
 
 /* From inside a child: becomes another role of this program by exec, with the same socket. */

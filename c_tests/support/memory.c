@@ -85,6 +85,19 @@ void memory_free(struct memory *memory)
     memory->base = NULL;
 }
 
+void memory_unmap(const struct memory *memory)
+{
+    CHECK(memory->kind != MEMORY_HEAP);
+    CHECK(munmap(memory->base, memory->bytes) == 0);
+}
+
+void memory_map_again(const struct memory *memory)
+{
+    int flags = memory->fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
+    CHECK(memory->kind != MEMORY_HEAP);
+    map(memory->base, memory->bytes, flags | MAP_FIXED_NOREPLACE, memory->fd, memory->offset);
+}
+
 void memory_replace(struct memory *memory)
 {
     void *at = memory->base;

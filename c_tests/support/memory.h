@@ -31,6 +31,11 @@ int memory_is_mappable(enum memory_kind kind);
 struct memory memory_new(enum memory_kind kind, size_t bytes, uint64_t at);
 void memory_free(struct memory *memory);
 
+/* Unmaps it, without a word to the library, and maps it again where it was: from its file, or zeroed.
+ * Not for HEAP. */
+void memory_unmap(const struct memory *memory);
+void memory_map_again(const struct memory *memory);
+
 /* Puts new, zeroed anonymous memory in place of `memory`, which the library has given up: unmaps
  * it and maps other pages at the same address. Not for HEAP. */
 void memory_replace(struct memory *memory);

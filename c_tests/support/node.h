@@ -87,6 +87,9 @@ dt_status remote_add(struct remote *remote, const char *peer_id, const struct ca
 /* The remote node copies and waits; the status is the submission's or the completion's. */
 dt_status remote_copy(struct remote *remote, bool write, const char *peer_id,
                       const uint32_t *local, const uint32_t *remote_blocks, size_t count);
+/* memory_unmap and memory_map_again over there; the transport stays open. */
+void remote_unmap(struct remote *remote);
+void remote_map_again(struct remote *remote);
 /* Ends in good order. */
 void remote_quit(struct remote *remote);
 /* exit(0) without closing the transport. */

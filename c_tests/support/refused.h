@@ -9,8 +9,8 @@ extern "C" {
 #endif
 
 /* Calls every function on `t` but dt_destroy and the accessors: each gives `status`, the sentence
- * of each holds `word`, and no result is written. Of a closed one (DT_ERR_CLOSED), dt_close and
- * dt_get_stats give DT_OK. */
+ * of each holds `word`, and no result is written. Of a closed one (DT_ERR_CLOSED), dt_get_stats
+ * gives DT_OK, and dt_close is left to the caller. */
 void expect_all_refused(dt_transport *t, dt_status status, const char *word);
 
 #ifdef __cplusplus

@@ -8,7 +8,7 @@
 #include "dt_time.h"
 #include "node.h"
 
-enum op { OP_FILL, OP_CHECK, OP_ADD, OP_COPY, OP_QUIT, OP_EXIT, OP_EXEC };
+enum op { OP_FILL, OP_CHECK, OP_ADD, OP_COPY, OP_QUIT, OP_EXIT, OP_EXEC, OP_UNMAP, OP_MAP };
 
 struct request {
     enum op op;
@@ -107,6 +107,12 @@ void node_role(int socket)
         case OP_COPY:
             reply.status = serve_copy(&node, socket, &request);
             break;
+        case OP_UNMAP:
+            memory_unmap(&node.memory);
+            break;
+        case OP_MAP:
+            memory_map_again(&node.memory);
+            break;
         case OP_QUIT:
             node_close(&node);
             return;
@@ -204,6 +210,18 @@ dt_status remote_copy(struct remote *remote, bool write, const char *peer_id,
     message_send(remote->child.socket, local, count * sizeof *local);
     message_send(remote->child.socket, remote_blocks, count * sizeof *remote_blocks);
     return answer(remote, NULL);
+}
+
+void remote_unmap(struct remote *remote)
+{
+    ask(remote, OP_UNMAP, false, 0, NULL);
+    CHECK_OK(answer(remote, NULL));
+}
+
+void remote_map_again(struct remote *remote)
+{
+    ask(remote, OP_MAP, false, 0, NULL);
+    CHECK_OK(answer(remote, NULL));
 }
 
 void remote_quit(struct remote *remote)
