@@ -1,6 +1,6 @@
-/* Calls that must not take long: submitting 1 GiB, each poll of it, and adding a peer with a
- * million blocks. The measured times are printed; the limits here are far above what the design
- * promises, so that a busy machine passes. */
+/* Calls that must not take long: submitting 1 GiB, each poll of it, submitting 100,000 scattered
+ * blocks, and adding a peer with a million blocks. Where it can be seen what a call did, that is
+ * checked, and the times are printed only. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +35,9 @@ static void large(enum memory_kind kind, uint32_t blocks, bool permuted)
     uint64_t start = now_ns();
     CHECK_OK(dt_write_blocks(node.transport, "peer", from, to, blocks, 0, &id));
     uint64_t submit = now_ns() - start;
+    /* Submitting has not copied anything: that alone keeps it short. */
+    remote_check(&peer, there, NULL);
+    start = now_ns();
     uint64_t deadline = now_ms() + BOUND_MS;
     while (n == 0) {
         uint64_t before = now_ns();
@@ -52,9 +55,7 @@ static void large(enum memory_kind kind, uint32_t blocks, bool permuted)
            " us, %.2f GB/s\n",
            blocks / 16, memory_kind_name(kind), permuted ? "permuted" : "in order", submit / 1000,
            polls, slowest / 1000, (double)blocks * LEN / (double)total);
-    CHECK(submit < 50 * 1000000u);
-    CHECK(slowest < 250 * 1000000u);
-    CHECK(polls > 20);
+    CHECK(polls > 4);
 
     remote_quit(&peer);
     node_close(&node);
@@ -63,10 +64,104 @@ static void large(enum memory_kind kind, uint32_t blocks, bool permuted)
     free(to);
 }
 
+/* How many blocks have been read, by the first word of each. */
+static size_t arrived(const struct node *node)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < node->num_blocks; i++)
+        count += *(const uint64_t *)node_block(node, i) != 0;
+    return count;
+}
+
+/* With the smallest budget no poll moves more than one piece, however much there is to do. What a
+ * read has brought can be seen from here between the polls. */
+static void one_piece_per_poll(enum memory_kind kind, uint32_t blocks, bool permuted)
+{
+    const size_t piece = 1 << 20;
+    dt_options options = DT_OPTIONS_INIT;
+    options.poll_budget_us = 1;
+    struct node node = node_open_with(memory_new(MEMORY_ANONYMOUS, (size_t)blocks * LEN, 0), blocks,
+                                      LEN, options);
+    struct remote peer = remote_simple(kind, blocks, LEN, 2);
+    uint32_t *to = malloc(blocks * sizeof *to), *from = malloc(blocks * sizeof *from);
+    uint64_t random = test_seed(), deadline = now_ms() + BOUND_MS, polls = 0;
+    size_t before = 0, most = 0, n = 0;
+    dt_completion done;
+    dt_xfer_id id = 0;
+
+    for (uint32_t i = 0; i < blocks; i++)
+        to[i] = from[i] = i;
+    if (permuted) {
+        random_permutation(to, blocks, &random);
+        random_permutation(from, blocks, &random);
+    }
+    CHECK_OK(node_add(&node, "peer", &peer.card));
+    CHECK_OK(dt_read_blocks(node.transport, "peer", to, from, blocks, 0, &id));
+    CHECK(arrived(&node) == 0);
+    while (n == 0) {
+        CHECK(now_ms() < deadline);
+        CHECK_OK(dt_poll(node.transport, NULL, &done, 1, &n));
+        size_t now = arrived(&node);
+        most = now - before > most ? now - before : most;
+        before = now;
+        polls++;
+    }
+    CHECK(done.id == id && done.status == DT_OK && before == blocks);
+    for (uint32_t k = 0; k < blocks; k++) {
+        struct content want = {2, from[k]};
+        CHECK(pattern_mismatch(node_block(&node, to[k]), LEN, want) < 0);
+    }
+    printf("%u MiB from %s, %s, with a budget of 1 us: %" PRIu64 " polls, at most %zu KiB each\n",
+           blocks / 16, memory_kind_name(kind), permuted ? "permuted" : "in order", polls,
+           most * LEN / 1024);
+    /* One block more: a piece may end inside of one, and the next begin there. */
+    CHECK(most * LEN <= piece + LEN);
+    remote_quit(&peer);
+    node_close(&node);
+    free(to);
+    free(from);
+}
+
 static int by_size(const void *a, const void *b)
 {
     uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
     return (x > y) - (x < y);
+}
+
+/* Nothing of these 100,000 runs of 64 bytes can be merged. */
+static void scattered(enum memory_kind kind)
+{
+    enum { COUNT = 100000, SMALL = 64, TIMES = 101 };
+    struct node node = node_open(MEMORY_ANONYMOUS, 2 * COUNT, SMALL);
+    struct remote peer = remote_simple(kind, 2 * COUNT, SMALL, 0);
+    uint32_t *from = malloc(COUNT * sizeof *from), *to = malloc(COUNT * sizeof *to);
+    static uint64_t took[TIMES];
+    uint64_t random = test_seed();
+
+    /* Every other block, in no order. */
+    random_permutation(from, COUNT, &random);
+    random_permutation(to, COUNT, &random);
+    for (int k = 0; k < COUNT; k++) {
+        from[k] *= 2;
+        to[k] *= 2;
+    }
+    CHECK_OK(node_add(&node, "peer", &peer.card));
+    for (int i = 0; i < TIMES; i++) {
+        dt_xfer_id id = 0;
+        uint64_t start = now_ns();
+        CHECK_OK(dt_write_blocks(node.transport, "peer", from, to, COUNT, 0, &id));
+        took[i] = now_ns() - start;
+        CHECK_OK(dt_cancel(node.transport, &id, 1, DT_CANCEL_IMMEDIATE, NULL, NULL));
+    }
+    qsort(took, TIMES, sizeof took[0], by_size);
+    printf("submitting 100,000 scattered blocks to %s: median %" PRIu64 " us, worst %" PRIu64
+           " us of %d\n",
+           memory_kind_name(kind), took[TIMES / 2] / 1000, took[TIMES - 1] / 1000, TIMES);
+    CHECK(took[TIMES / 2] < 5 * 1000000u);
+    remote_quit(&peer);
+    node_close(&node);
+    free(from);
+    free(to);
 }
 
 /* The cost of adding and removing does not depend on how many blocks the peer has. */
@@ -118,6 +213,12 @@ int main(int argc, char **argv)
     large(MEMORY_ALLOC, ONE_GIB / 4, false);
     large(MEMORY_ANONYMOUS, ONE_GIB / 4, true);
     large(MEMORY_ANONYMOUS, ONE_GIB / 4, false);
+    one_piece_per_poll(MEMORY_ALLOC, ONE_GIB / 16, true);
+    one_piece_per_poll(MEMORY_ALLOC, ONE_GIB / 16, false);
+    one_piece_per_poll(MEMORY_ANONYMOUS, ONE_GIB / 16, true);
+    one_piece_per_poll(MEMORY_ANONYMOUS, ONE_GIB / 16, false);
+    scattered(MEMORY_ALLOC);
+    scattered(MEMORY_ANONYMOUS);
     adding(MEMORY_ALLOC);
     adding(MEMORY_ANONYMOUS);
     return 0;
