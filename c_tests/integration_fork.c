@@ -6,6 +6,7 @@
 
 #include "dt_time.h"
 #include "node.h"
+#include "procfs.h"
 #include "refused.h"
 
 #define BLOCKS 8
@@ -13,6 +14,8 @@
 
 static struct node node;
 static struct remote peer;
+/* Of the process before it had a transport; the memory has its own. */
+static long fds;
 
 static void in_the_child(void)
 {
@@ -45,8 +48,10 @@ static void fork_with_work_in_flight(enum child_end end)
     CHECK(pid >= 0);
     if (pid == 0) {
         in_the_child();
-        if (end == DESTROY)
+        if (end == DESTROY) {
             dt_destroy(node.transport);
+            CHECK(holdings_now().fds == fds);
+        }
         if (end == UNDERSCORE_EXIT)
             _exit(0);
         exit(0);
@@ -77,8 +82,10 @@ int main(int argc, char **argv)
     child_main(argc, argv, roles);
 
     for (int k = 0; k < 2; k++) {
-        node = node_open(kinds[k], BLOCKS, LEN);
         peer = remote_simple(kinds[k], BLOCKS, LEN, 2);
+        struct memory memory = memory_new(kinds[k], (size_t)BLOCKS * LEN, 0);
+        fds = holdings_now().fds;
+        node = node_open_over(memory, BLOCKS, LEN);
         node_fill(&node, 1);
         CHECK_OK(node_add(&node, "peer", &peer.card));
         fork_with_work_in_flight(EXIT);

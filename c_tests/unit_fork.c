@@ -2,11 +2,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "procfs.h"
 #include "refused.h"
 #include "unit_self.h"
 
 int main(void)
 {
+    long fds = holdings_now().fds;
     struct self self = self_open(4, (size_t)4 << 20);
     dt_completion completion;
     dt_xfer_id id = self_write(&self, 0, 1);
@@ -16,6 +18,7 @@ int main(void)
         expect_all_refused(self.t, DT_ERR_FORKED, "fork");
         CHECK(dt_num_blocks(self.t) == 4);
         dt_destroy(self.t);
+        CHECK(holdings_now().fds == fds);
         /* The child has transports of its own. */
         struct self own = self_open(4, 64);
         self_write(&own, 0, 1);
