@@ -184,6 +184,30 @@ static void gone_while_idle(void)
     printf("gone while idle: ok\n");
 }
 
+/* One process under many names: its death is known of all of them at once. */
+static void gone_under_many_names(enum memory_kind kind)
+{
+    enum { NAMES = 40 };
+    struct node node = node_open(MEMORY_ANONYMOUS, BLOCKS, LEN);
+    struct remote peer = remote_simple(kind, BLOCKS, LEN, 0);
+    char name[16];
+    size_t n = 0;
+    int lost = 0;
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "peer-%d", i);
+        CHECK_OK(node_add(&node, name, &peer.card));
+    }
+    remote_kill(&peer);
+    CHECK_OK(dt_poll(node.transport, NULL, NULL, 0, &n));
+    for (int i = 0; i < NAMES; i++) {
+        snprintf(name, sizeof name, "peer-%d", i);
+        lost += dt_peer_status(node.transport, name) == DT_ERR_PEER_LOST;
+    }
+    printf("gone under %d names, %s: one poll has found %d\n", NAMES, memory_kind_name(kind), lost);
+    CHECK(lost == NAMES);
+    node_close(&node);
+}
+
 /* exec() keeps the process and its id, but its memory is gone. */
 static void exec_without_close(void)
 {
@@ -219,6 +243,8 @@ int main(int argc, char **argv)
     killed_while_busy(MEMORY_ANONYMOUS);
     restarts();
     gone_while_idle();
+    gone_under_many_names(MEMORY_ALLOC);
+    gone_under_many_names(MEMORY_ANONYMOUS);
     exec_without_close();
     return 0;
 }
