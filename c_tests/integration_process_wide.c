@@ -77,6 +77,9 @@ static void state_free(struct state *state)
 static void expect_same(const struct state *before, const char *when)
 {
     struct state now = state_now();
+    if (now.threads != before->threads)
+        test_fail("%s: %ld threads instead of %ld", when, now.threads,
+                  before->threads);
     if (strcmp(now.signals, before->signals) != 0)
         test_fail("%s: signals were\n%sand are\n%s", when, before->signals, now.signals);
     if (strcmp(now.environment, before->environment) != 0)
@@ -84,8 +87,6 @@ static void expect_same(const struct state *before, const char *when)
                   now.environment);
     if (strcmp(now.directory, before->directory) != 0 || now.umask != before->umask)
         test_fail("%s: another working directory or umask", when);
-    if (now.threads != before->threads)
-        test_fail("%s: %ld threads were %ld", when, now.threads, before->threads);
     state_free(&now);
 }
 

@@ -31,8 +31,8 @@ int memory_is_mappable(enum memory_kind kind);
 struct memory memory_new(enum memory_kind kind, size_t bytes, uint64_t at);
 void memory_free(struct memory *memory);
 
-/* Unmaps it, without a word to the library, and maps it again where it was: from its file, or zeroed.
- * Not for HEAP. */
+/* Unmaps it, without a word to the library, and maps it again where it was: from its file, or
+ * zeroed. Not for HEAP. */
 void memory_unmap(const struct memory *memory);
 void memory_map_again(const struct memory *memory);
 
