@@ -36,5 +36,6 @@ int main(void)
     CHECK(completion.id == id && completion.status == DT_OK);
     CHECK(self_block_is(&self, 1, 1));
     self_close(&self);
+    CHECK(holdings_now().fds == fds);
     return 0;
 }
