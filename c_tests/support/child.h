@@ -52,7 +52,7 @@ void child_let_go(struct child *child);
 void child_expect_success(struct child *child);  /* waits for exit code 0 */
 
 /* From inside a child: becomes another role of this program by exec, with the same socket. */
-void child_exec(int socket, const char *role);
+void child_exec(int socket, const char *role) __attribute__((noreturn));
 
 /* Prints and ends the test as failed. */
 void test_fail(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));

@@ -1,5 +1,6 @@
 #include "hammer.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,10 +37,8 @@ static void land(struct flight *flight, dt_xfer_id id)
     flight->id[k] = flight->id[--flight->count];
 }
 
-void hammer_role(int socket)
+static void run(int socket, struct hammer_spec spec)
 {
-    struct hammer_spec spec;
-    message_receive(socket, &spec, sizeof spec);
     size_t blocks = spec.target.num_blocks;
     struct node node = node_open(MEMORY_ANONYMOUS, blocks, spec.target.block_len);
     struct content *want = contents_of(spec.seed, blocks);
@@ -86,9 +85,39 @@ void hammer_role(int socket)
     free(idxs);
 }
 
-struct child hammer_start(const struct node *target, uint64_t seed, bool write)
+void hammer_role(int socket)
 {
-    struct child hammer = child_start("hammer");
+    struct hammer_spec spec;
+    message_receive(socket, &spec, sizeof spec);
+    run(socket, spec);
+}
+
+struct job {
+    int socket;
+    struct hammer_spec spec;
+};
+
+static void *run_job(void *arg)
+{
+    struct job *job = arg;
+    run(job->socket, job->spec);
+    return NULL;
+}
+
+void threaded_hammer_role(int socket)
+{
+    static struct job job;
+    pthread_t thread;
+    job.socket = socket;
+    message_receive(socket, &job.spec, sizeof job.spec);
+    CHECK(pthread_create(&thread, NULL, run_job, &job) == 0);
+    event_expect(socket, 'x');
+    child_exec(socket, "idle");
+}
+
+static struct child start(const char *role, const struct node *target, uint64_t seed, bool write)
+{
+    struct child hammer = child_start(role);
     struct hammer_spec spec;
     memset(&spec, 0, sizeof spec);
     spec.target = node_card(target);
@@ -96,6 +125,22 @@ struct child hammer_start(const struct node *target, uint64_t seed, bool write)
     spec.write = write;
     message_send(hammer.socket, &spec, sizeof spec);
     return hammer;
+}
+
+struct child hammer_start(const struct node *target, uint64_t seed, bool write)
+{
+    return start("hammer", target, seed, write);
+}
+
+struct child hammer_start_threaded(const struct node *target, uint64_t seed)
+{
+    return start("threaded hammer", target, seed, true);
+}
+
+void hammer_exec(struct child *hammer)
+{
+    event_send(hammer->socket, 'x');
+    event_expect(hammer->socket, 'i');
 }
 
 struct hammer_report hammer_finish(struct child *hammer)

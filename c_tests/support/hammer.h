@@ -23,7 +23,13 @@ struct hammer_report {
 struct child hammer_start(const struct node *target, uint64_t seed, bool write);
 struct hammer_report hammer_finish(struct child *hammer);
 
+/* As hammer_start, for writing; but the copying is done by a second thread, and hammer_exec makes
+ * the first one start another program (the role "idle") in the midst of it. */
+struct child hammer_start_threaded(const struct node *target, uint64_t seed);
+void hammer_exec(struct child *hammer);
+
 void hammer_role(int socket);
-#define HAMMER_ROLES {"hammer", hammer_role}
+void threaded_hammer_role(int socket);
+#define HAMMER_ROLES {"hammer", hammer_role}, {"threaded hammer", threaded_hammer_role}
 
 #endif

@@ -96,6 +96,8 @@ void remote_quit(struct remote *remote);
 void remote_exit_unclosed(struct remote *remote);
 /* exec() without closing the transport; the process lives on and does nothing. */
 void remote_exec_unclosed(struct remote *remote);
+/* The same, but first it forks a child, which lives on as long as the process does. */
+void remote_fork_and_exec_unclosed(struct remote *remote);
 void remote_kill(struct remote *remote);
 
 void node_role(int socket);

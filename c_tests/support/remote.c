@@ -8,7 +8,18 @@
 #include "dt_time.h"
 #include "node.h"
 
-enum op { OP_FILL, OP_CHECK, OP_ADD, OP_COPY, OP_QUIT, OP_EXIT, OP_EXEC, OP_UNMAP, OP_MAP };
+enum op {
+    OP_FILL,
+    OP_CHECK,
+    OP_ADD,
+    OP_COPY,
+    OP_UNMAP,
+    OP_MAP,
+    OP_QUIT,
+    OP_EXIT,
+    OP_EXEC,
+    OP_FORK_EXEC
+};
 
 struct request {
     enum op op;
@@ -72,6 +83,20 @@ static void become(uint32_t uid, bool dumpable)
     CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
 }
 
+/* It has a copy of all that this process has, but for the talk with the test. */
+static void fork_a_child(int socket)
+{
+    pid_t parent = getpid(), pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        close(socket);
+        while (getppid() == parent)
+            pause();
+        _exit(0);
+    }
+}
+
 void node_role(int socket)
 {
     struct node_spec spec;
@@ -118,6 +143,9 @@ void node_role(int socket)
             return;
         case OP_EXIT:
             exit(0);
+        case OP_FORK_EXEC:
+            fork_a_child(socket);
+            child_exec(socket, "idle");
         case OP_EXEC:
             child_exec(socket, "idle");
         }
@@ -239,6 +267,12 @@ void remote_exit_unclosed(struct remote *remote)
 void remote_exec_unclosed(struct remote *remote)
 {
     ask(remote, OP_EXEC, false, 0, NULL);
+    event_expect(remote->child.socket, 'i');
+}
+
+void remote_fork_and_exec_unclosed(struct remote *remote)
+{
+    ask(remote, OP_FORK_EXEC, false, 0, NULL);
     event_expect(remote->child.socket, 'i');
 }
 
