@@ -2,12 +2,11 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::Errno;
 use rustix::mm::{Advice, madvise};
 
 use super::errno::failed;
 use super::mapping::{map_aligned, unmap, whole_pages};
+use super::memory_file;
 use crate::error::{Result, fail};
 
 /// At least `bytes` of zeroed memory at a 2 MiB boundary, and the descriptor that backs it. Pages
@@ -26,19 +25,10 @@ pub fn alloc(bytes: usize) -> Result<(usize, OwnedFd)> {
             "bytes is {bytes}, which is more than any file can hold"
         );
     };
-    let refused = |step: &'static str| {
-        move |errno: Errno| {
-            let what = format!("cannot allocate {bytes} bytes for a region: {step}");
-            failed(what, errno)
-        }
-    };
-    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-    let file = memfd_create("dt-region", flags).map_err(refused("memfd_create"))?;
-    ftruncate(&file, len).map_err(refused("ftruncate"))?;
-    // The last seal keeps others from adding seals: a peer could otherwise forbid writing.
-    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    fcntl_add_seals(&file, seals).map_err(refused("sealing its size"))?;
-    let address = map_aligned(&file, 0, len as usize).map_err(refused("mmap"))?;
+    let what = format!("cannot allocate {bytes} bytes for a region");
+    let file = memory_file::create(&what, "dt-region", len)?;
+    let address = map_aligned(&file, 0, len as usize)
+        .map_err(|errno| failed(format!("{what}: mmap"), errno))?;
     // SAFETY: the advice changes nothing but the size of pages, and the range was just mapped.
     // Kernels without huge pages for shared memory refuse it, which costs speed only.
     let _ = unsafe { madvise(address as *mut _, len as usize, Advice::LinuxHugepage) };
@@ -63,7 +53,8 @@ mod tests {
     use super::*;
     use crate::backend::local::mapping::{HUGE_PAGE, page_size};
     use crate::error::Status;
-    use rustix::fs::fcntl_get_seals;
+    use rustix::fs::{SealFlags, fcntl_get_seals, ftruncate};
+    use rustix::io::Errno;
 
     #[test]
     fn gives_zeroed_aligned_sealed_memory() {

@@ -11,6 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::errno::failed;
+use super::memory_file::above_stdio;
 use super::metadata::FileRef;
 use crate::error::{Result, fail};
 
@@ -142,7 +143,8 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
         );
     };
     let again = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    match open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
+    let opened = open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
+    match opened.and_then(above_stdio) {
         Ok(opened) => Ok((opened, kind)),
         Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
             Unavailable,

@@ -18,14 +18,13 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
-};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 
 use super::errno::{failed, of_io};
 use super::identity::ProcessId;
 use super::mapping::Mapping;
+use super::memory_file;
 use crate::error::{Error, Result, Status, fail};
 
 /// Bytes of the page. The layout is 64-bit words: line 0 is the header, each other line of 64 bytes
@@ -35,9 +34,13 @@ const WORDS: usize = BYTES / 8;
 const LINE: usize = 8;
 const SLOTS: usize = BYTES / 64 - 1;
 
+/// In messages.
+const WHAT: &str = "cannot make the control page of a LOCAL transport";
+
 const MAGIC_AT: usize = 0;
 const INCARNATION_AT: usize = 1;
 const STATE_AT: usize = 3;
+const DIGEST_AT: usize = 4;
 /// Says what the page is and which version of this layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"DTGATE\0\x01");
 const OPEN: u64 = 1;
@@ -87,9 +90,15 @@ impl Page {
         self.words()[STATE_AT].load(Ordering::SeqCst) == OPEN
     }
 
-    fn incarnation(&self) -> u128 {
-        let word = |at: usize| u128::from(self.words()[at].load(Ordering::Relaxed));
-        word(INCARNATION_AT) << 64 | word(INCARNATION_AT + 1)
+    /// A number of two words.
+    fn pair(&self, at: usize) -> u128 {
+        let word = |at: usize| u128::from(self.words()[at].load(Ordering::Acquire));
+        word(at) << 64 | word(at + 1)
+    }
+
+    fn set_pair(&self, at: usize, number: u128) {
+        self.words()[at].store((number >> 64) as u64, Ordering::Release);
+        self.words()[at + 1].store(number as u64, Ordering::Release);
     }
 }
 
@@ -104,12 +113,8 @@ pub(super) struct Gate {
 impl Gate {
     /// A new page with an open gate and a new incarnation.
     pub(super) fn create() -> Result<Gate> {
-        let refused = |step: &'static str| {
-            move |errno: Errno| {
-                let what = format!("cannot make the control page of a LOCAL transport: {step}");
-                failed(what, errno)
-            }
-        };
+        let refused =
+            |step: &'static str| move |errno: Errno| failed(format!("{WHAT}: {step}"), errno);
         let mut random = [0; 16];
         getrandom::fill(&mut random).map_err(|error| {
             Error::new(
@@ -118,17 +123,12 @@ impl Gate {
             )
         })?;
         let incarnation = u128::from_ne_bytes(random);
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let file = memfd_create("dt-control", flags).map_err(refused("memfd_create"))?;
-        ftruncate(&file, BYTES as u64).map_err(refused("ftruncate"))?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fcntl_add_seals(&file, seals).map_err(refused("sealing its size"))?;
+        let file = memory_file::create(WHAT, "dt-control", BYTES as u64)?;
         // Nobody else knows the file yet.
         lock(&file, OWNER_BYTE).map_err(refused("locking it"))?;
         let page = Page::map(&file).map_err(refused("mmap"))?;
+        page.set_pair(INCARNATION_AT, incarnation);
         let words = page.words();
-        words[INCARNATION_AT].store((incarnation >> 64) as u64, Ordering::Relaxed);
-        words[INCARNATION_AT + 1].store(incarnation as u64, Ordering::Relaxed);
         words[STATE_AT].store(OPEN, Ordering::Relaxed);
         words[MAGIC_AT].store(MAGIC, Ordering::Release);
         Ok(Gate {
@@ -136,6 +136,12 @@ impl Gate {
             file,
             incarnation,
         })
+    }
+
+    /// Tells peers what the metadata of this transport is. They believe no other: an address in it
+    /// that somebody changed on the way would lead them to other memory of this process.
+    pub(super) fn publish(&self, digest: u128) {
+        self.page.set_pair(DIGEST_AT, digest);
     }
 
     /// The file that peers map.
@@ -187,9 +193,20 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Takes a slot for the process `own` in the control page `file`, an open file description of
-    /// its own, which must be that of the transport `incarnation`.
-    pub(super) fn claim(file: OwnedFd, incarnation: u128, own: ProcessId) -> Result<Slot> {
+    /// its own, which must be that of the transport `incarnation` whose metadata has this digest.
+    pub(super) fn claim(
+        file: OwnedFd,
+        incarnation: u128,
+        digest: u128,
+        own: ProcessId,
+    ) -> Result<Slot> {
         let page = map_foreign(&file, incarnation)?;
+        if page.pair(DIGEST_AT) != digest {
+            fail!(
+                InvalidArg,
+                "agent_metadata is not what the peer gave out: something was changed on the way"
+            );
+        }
         let unowned = |index: &usize| page.slot(*index)[OWNER].load(Ordering::SeqCst) == 0;
         // What ended without a word has left its name, but not its lock: after the likely ones, all.
         for index in (0..SLOTS).filter(unowned).chain(0..SLOTS) {
@@ -269,7 +286,7 @@ fn map_foreign(file: impl AsFd, incarnation: u128) -> Result<Page> {
     if page.words()[MAGIC_AT].load(Ordering::Acquire) != MAGIC {
         return Err(not_one("not one of this version of the library"));
     }
-    if page.incarnation() != incarnation {
+    if page.pair(INCARNATION_AT) != incarnation {
         return Err(not_one("that of another transport: the peer has restarted"));
     }
     Ok(page)

@@ -8,6 +8,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::errno::{failed, unreadable};
+use super::memory_file::above_stdio;
 use crate::error::{Result, fail};
 
 /// Bits of a pid; the kernel's own limit is 4 Mi.
@@ -124,7 +125,7 @@ impl ProcessId {
 
     fn pidfd(self) -> rustix::io::Result<OwnedFd> {
         let pid = Pid::from_raw(self.pid as i32).ok_or(Errno::SRCH)?;
-        pidfd_open(pid, PidfdFlags::empty())
+        pidfd_open(pid, PidfdFlags::empty()).and_then(above_stdio)
     }
 }
 
@@ -153,7 +154,7 @@ impl Host {
     pub(super) fn own() -> Result<Host> {
         let path = "/proc/sys/kernel/random/boot_id";
         let boot_id = std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))?;
-        let path = "/proc/self/ns/pid";
+        let path = "/proc/thread-self/ns/pid";
         let pid_ns = rustix::fs::stat(path)
             .map_err(|errno| unreadable(path, &errno.into()))?
             .st_ino;

@@ -7,6 +7,7 @@ use once_cell::sync::Lazy;
 use rustix::io::{self, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use super::memory_file::FIRST_FD;
 use crate::log::log;
 use crate::process::Home;
 
@@ -31,7 +32,7 @@ pub(super) fn whole_pages(bytes: u64) -> Option<u64> {
 /// A second descriptor for what `fd` (any number a caller may have passed) stands for, closed on exec.
 pub(super) fn duplicate(fd: RawFd) -> std::io::Result<OwnedFd> {
     // SAFETY: F_DUPFD_CLOEXEC takes any integer and answers EBADF to one that is not a descriptor.
-    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0) };
+    let copy = unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, FIRST_FD) };
     if copy < 0 {
         return Err(std::io::Error::last_os_error());
     }

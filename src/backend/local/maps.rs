@@ -23,7 +23,8 @@ pub(super) struct Backing {
 /// `backing` is given, that it is a shared mapping of just that part of that file.
 pub(super) fn check(region: &Region, backing: Option<Backing>) -> Result<()> {
     // Bytes: the names of mapped files need not be UTF-8.
-    let path = "/proc/self/maps";
+    // Of this thread: where main has ended by pthread_exit, the process itself shows nothing.
+    let path = "/proc/thread-self/maps";
     let maps = std::fs::read(path).map_err(|error| unreadable(path, &error))?;
     check_in(&String::from_utf8_lossy(&maps), region, backing)
 }

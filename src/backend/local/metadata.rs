@@ -281,6 +281,12 @@ fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A number that stands for metadata as it was given out.
+pub(super) fn digest(blob: &[u8]) -> u128 {
+    let digest = Sha256::digest(blob);
+    u128::from_be_bytes(std::array::from_fn(|i| digest[i]))
+}
+
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }

@@ -24,6 +24,7 @@ mod gate;
 mod identity;
 mod mapping;
 mod maps;
+mod memory_file;
 mod metadata;
 mod peer;
 mod process_vm;
@@ -136,7 +137,9 @@ impl Local {
             region_file: region_file.as_ref().map(OwnFile::described),
         };
         let metadata = metadata.encode()?;
+        gate.publish(metadata::digest(&metadata));
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)
+            .and_then(memory_file::above_stdio)
             .map_err(|errno| failed("epoll_create", errno))?;
         registry::enter(gate.incarnation(), registry::Entry { region, control });
         Ok(Local {
@@ -302,6 +305,7 @@ impl Backend for Local {
         }
         let peer = Peer::connect(
             &Metadata::parse(metadata)?,
+            metadata::digest(metadata),
             &remote,
             &self.host,
             self.process,

@@ -35,14 +35,16 @@ struct Process {
     id: ProcessId,
     /// Becomes readable when it dies.
     pidfd: OwnedFd,
-    /// The address space that it had when it was connected to. `None` where that may not be opened.
+    /// The address space that it had when it was connected to. `None` where that cannot be looked at.
     space: Option<Space>,
 }
 
 impl Peer {
-    /// Finds the peer that `metadata` describes, and a way to `remote`, a part of its region.
+    /// Finds the peer that `metadata`, with this digest, describes, and a way to `remote`, a part of
+    /// its region.
     pub(super) fn connect(
         metadata: &Metadata,
+        digest: u128,
         remote: &Region,
         host: &Host,
         own: ProcessId,
@@ -55,7 +57,7 @@ impl Peer {
             Some(entry) if metadata.process == own => {
                 let reach = same_process(&entry, remote)?;
                 let (control, _) = open_memory(own.pid(), entry.control, CONTROL)?;
-                let slot = Slot::claim(control, metadata.incarnation, own)?;
+                let slot = Slot::claim(control, metadata.incarnation, digest, own)?;
                 let name = format!("{:?} (this process)", metadata.agent_name);
                 let peer = Peer {
                     slot,
@@ -65,7 +67,7 @@ impl Peer {
                 };
                 (peer, "the peer is a transport of this process".to_owned())
             }
-            _ => Peer::connect_process(metadata, remote, own)?,
+            _ => Peer::connect_process(metadata, digest, remote, own)?,
         };
         peer.check()?;
         log!(Info, "LOCAL peer {}: {why}", peer.name);
@@ -74,21 +76,26 @@ impl Peer {
 
     fn connect_process(
         metadata: &Metadata,
+        digest: u128,
         remote: &Region,
         own: ProcessId,
     ) -> Result<(Peer, String)> {
         let id = metadata.process;
         let pidfd = id.open()?;
         // Before the control page: when that is found, it is this space that it belongs to.
-        let space = Space::open(id.pid(), metadata.fuse)?;
+        let space = Space::open(id.pid())?;
         let (control, _) = open_memory(id.pid(), metadata.control, CONTROL)?;
-        let slot = Slot::claim(control, metadata.incarnation, own)?;
+        let slot = Slot::claim(control, metadata.incarnation, digest, own)?;
         // The probe looks at the peer's memory: it needs a pass as any copy does.
         let Some(pass) = slot.enter() else {
             fail!(PeerLost, "the peer has closed its transport")
         };
-        let (reach, why) = Reach::open(metadata, remote)?;
+        let opened = Reach::open(metadata, remote);
         drop(pass);
+        if !slot.is_open() || has_ended(&pidfd) {
+            fail!(PeerLost, "the peer has closed its transport meanwhile")
+        }
+        let (reach, why) = opened?;
         let name = format!("{:?} (process {})", metadata.agent_name, id.pid());
         Ok((
             Peer {

@@ -26,7 +26,8 @@ pub(super) struct ProcessVm {
 }
 
 impl ProcessVm {
-    /// Finds out whether the kernel permits it, by reading the first and the last byte.
+    /// Finds out whether the kernel permits it, by reading the first and the last byte, and by
+    /// writing to the fuse, where nothing of worth is.
     pub(super) fn open(pid: u32, fuse: u64, remote: &Region) -> Result<ProcessVm> {
         let way = ProcessVm {
             pid,
@@ -50,7 +51,11 @@ impl ProcessVm {
                 Err(errno) => return Err(failure(pid, errno)),
             }
         }
-        Ok(way)
+        // SAFETY: the batch is empty, so nothing but the fuse is touched.
+        match unsafe { Batch::new().call(pid, way.fuse, Direction::Write) } {
+            Ok(_) => Ok(way),
+            Err(errno) => Err(failure(pid, errno)),
+        }
     }
 
     fn at(&self, offset: u64, len: u64) -> usize {

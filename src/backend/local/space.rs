@@ -7,22 +7,25 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use super::errno::{failed, of_io, status_of};
+use super::memory_file::above_stdio;
 use crate::error::{Result, Status};
 
 /// The address space that a process had when this was opened.
+///
+/// The file is `/proc/<pid>/pagemap`: to open it takes no more rights than to open the peer's
+/// descriptors, and to read it makes no page come into being, which a peer could delay for ever.
 #[derive(Debug)]
-pub(super) struct Space {
-    file: File,
-    probe: u64,
-}
+pub(super) struct Space(File);
 
 impl Space {
     /// Takes hold of the address space of process `pid`; it ends with the process all the same.
-    /// `probe` is an address that is mapped there. `None` where this process may not look into it.
-    pub(super) fn open(pid: u32, probe: u64) -> Result<Option<Space>> {
-        let path = format!("/proc/{pid}/mem");
-        match File::open(&path).map_err(|error| of_io(&error)) {
-            Ok(file) => Ok(Some(Space { file, probe })),
+    /// `None` where it cannot be looked at.
+    pub(super) fn open(pid: u32) -> Result<Option<Space>> {
+        let path = format!("/proc/{pid}/pagemap");
+        let file = File::open(&path).map_err(|error| of_io(&error));
+        match file.and_then(|file| above_stdio(file.into())) {
+            // One that tells nothing at first would seem to be gone.
+            Ok(file) => Ok(Some(Space(file.into())).filter(Space::is_used)),
             Err(errno) if status_of(errno) == Status::NoMemory => {
                 Err(failed(format!("opening {path}"), errno))
             }
@@ -32,9 +35,8 @@ impl Space {
 
     /// False when the process has another address space now, or none.
     pub(super) fn is_used(&self) -> bool {
-        // Reading nothing is the kernel's answer for a space whose last user has left; what cannot
-        // be read in one that is used is an error.
-        !matches!(self.file.read_at(&mut [0], self.probe), Ok(0))
+        // Of a space whose last user has left the kernel says nothing, not even of its first page.
+        !matches!(self.0.read_at(&mut [0; 8], 0), Ok(0))
     }
 }
 
@@ -45,16 +47,14 @@ mod tests {
 
     #[test]
     fn ends_with_its_process() {
-        let here = 0u8;
-        let own = Space::open(std::process::id(), &raw const here as u64);
-        assert!(own.unwrap().unwrap().is_used());
+        let own = Space::open(std::process::id()).unwrap();
+        assert!(own.unwrap().is_used());
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
-        // Nothing is mapped at the first page: an address that tells less, but no wrong thing.
-        let space = Space::open(child.id(), 4096).unwrap().unwrap();
+        let space = Space::open(child.id()).unwrap().unwrap();
         assert!(space.is_used());
         child.kill().unwrap();
         child.wait().unwrap();
         assert!(!space.is_used());
-        assert!(Space::open(child.id(), 4096).unwrap().is_none());
+        assert!(Space::open(child.id()).unwrap().is_none());
     }
 }

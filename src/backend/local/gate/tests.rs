@@ -1,4 +1,5 @@
 use super::*;
+use rustix::fs::{MemfdFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -12,7 +13,7 @@ fn own() -> ProcessId {
 /// A slot for the process `id`, through a description of its own.
 fn claim(gate: &Gate, id: ProcessId) -> Result<Slot> {
     let file = open_again(gate.file()).unwrap();
-    Slot::claim(file, gate.incarnation(), id)
+    Slot::claim(file, gate.incarnation(), 0, id)
 }
 
 fn open_again(file: BorrowedFd) -> std::io::Result<OwnedFd> {
