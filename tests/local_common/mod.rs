@@ -49,24 +49,34 @@ impl Backing {
 
 const HUGE_PAGE: usize = 2 << 20;
 
-/// Huge pages of the machine, reserved for one test. Dropping it gives them back.
-pub struct HugePages(String);
+/// Huge pages of the machine, reserved for one test at a time. Dropping it gives them back.
+pub struct HugePages {
+    before: String,
+    /// Locked: whoever runs these tests besides waits for the pages.
+    _setting: std::fs::File,
+}
 
 impl HugePages {
     const SETTING: &str = "/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages";
 
     /// `None`, and a loud word, when this machine does not give them.
     pub fn reserve(pages: u64) -> Option<HugePages> {
-        let set = || -> std::io::Result<(String, u64)> {
+        let set = || -> std::io::Result<(HugePages, u64)> {
+            let setting = std::fs::File::open(Self::SETTING)?;
+            rustix::fs::flock(&setting, rustix::fs::FlockOperation::LockExclusive)?;
             let before = std::fs::read_to_string(Self::SETTING)?;
             let wanted = before.trim().parse::<u64>().unwrap() + pages;
             std::fs::write(Self::SETTING, wanted.to_string())?;
             let now = std::fs::read_to_string(Self::SETTING)?;
-            Ok((before, wanted - now.trim().parse::<u64>().unwrap()))
+            let missing = wanted - now.trim().parse::<u64>().unwrap();
+            let reserved = HugePages {
+                before,
+                _setting: setting,
+            };
+            Ok((reserved, missing))
         };
-        let reserved = set().map(|(before, missing)| (HugePages(before), missing));
-        match reserved {
-            Ok((pages, 0)) => return Some(pages),
+        match set() {
+            Ok((reserved, 0)) => return Some(reserved),
             Ok((_, missing)) => eprintln!("SKIPPED: {missing} of {pages} huge pages are missing"),
             Err(error) => eprintln!("SKIPPED: huge pages: {}: {error}", Self::SETTING),
         }
@@ -76,7 +86,7 @@ impl HugePages {
 
 impl Drop for HugePages {
     fn drop(&mut self) {
-        let _ = std::fs::write(Self::SETTING, &self.0);
+        let _ = std::fs::write(Self::SETTING, &self.before);
     }
 }
 
