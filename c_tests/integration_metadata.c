@@ -103,10 +103,12 @@ static void wrong_ranges(const struct card *honest)
     card.num_blocks = UINT64_MAX;
     CHECK(refused(&card, card.metadata, card.metadata_len) < 0);
 #undef REFUSED_AS
-    /* A part of the region is fine, at any byte. */
+    /* A part of the region is fine, but it starts where one of its blocks does. */
     card = *honest;
-    card.base += 100;
     card.num_blocks = BLOCKS - 1;
+    card.base += 100;
+    CHECK(refused(&card, card.metadata, card.metadata_len) == DT_ERR_INCOMPATIBLE);
+    card.base += LEN - 100;
     CHECK_OK(node_add(&node, "part", &card));
     CHECK_OK(dt_remove_remote_peer(node.transport, "part"));
 }

@@ -70,11 +70,13 @@ int main(void)
 {
     /* The process itself never calls the library before it forks. */
     CHECK(printed(NULL, NULL, false) == 0);
-    CHECK(printed("nonsense", NULL, false) == 0);
     CHECK(printed("error", NULL, false) == 0);
     off_t warn = printed("warn", NULL, false), info = printed("info", NULL, false);
     off_t debug = printed("debug", NULL, false);
     CHECK(warn > 0 && info > warn && debug > info);
+    /* A level that does not exist is told, and taken as warn. */
+    CHECK(printed("nonsense", NULL, false) > warn);
+    CHECK(printed("nonsense", callback, true) == 0);
     CHECK(printed("debug", callback, true) == 0);
     CHECK(printed("debug", NULL, true) == 0);
     return 0;

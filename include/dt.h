@@ -1056,8 +1056,8 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
  * Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
  * backed by a memfd that is sealed against shrinking, and mapped at an address that suits huge
  * pages. The pages are taken from the system when they are touched first: if there are none left
- * then, the system ends a process, and no call can tell. To use it, set region_fd
- * to *fd, region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
+ * then, the system ends a process, and no call can tell. To use it, set region_fd to *fd,
+ * region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
  *
  * Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
  * transport uses them any more.
@@ -1069,7 +1069,10 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
  * @return
  * - DT_OK
  * - DT_ERR_INVALID_ARG: a pointer is NULL, or bytes is 0 or more than there can be
- * - DT_ERR_NO_MEMORY: the system has no memory, address space or file descriptors for it
+ * - DT_ERR_NO_MEMORY: the system has no memory, address space or file descriptors for it, or a
+ *   limit of the process (RLIMIT_FSIZE) forbids so much
+ * - DT_ERR_UNAVAILABLE: the system does not permit memory files (memfd_create)
+ * - DT_ERR_BACKEND: the system refused for another reason
  * - DT_ERR_INTERNAL
  */
 dt_status dt_region_alloc(size_t bytes, void **base, int32_t *fd);
