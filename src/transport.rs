@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::backend::open::{self, BackendChoice};
+use crate::backend::open;
 use crate::backend::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::Runs;
@@ -20,6 +20,8 @@ use crate::peers::{PeerKey, Peers, Remark};
 use crate::process::Home;
 use crate::region::{LocalRegion, Region};
 
+pub use crate::backend::nixl::NixlConfig;
+pub use crate::backend::open::BackendChoice;
 pub use crate::ledger::{Completion, XferId};
 
 /// File descriptor that backs the region. It is duplicated, not taken.
@@ -40,6 +42,8 @@ pub struct Config {
     pub region_fd: Option<RegionFd>,
     /// Which backend.
     pub backend: BackendChoice,
+    /// How to find and run NIXL, if it is used.
+    pub nixl: NixlConfig,
     /// Unique name of this node; `None`: generated.
     pub agent_name: Option<String>,
     /// Model configuration; `None`: no fingerprint.
@@ -113,7 +117,7 @@ impl Transport {
             None => generated_name()?,
         };
         let fd = config.region_fd.map(|backing| (backing.fd, backing.offset));
-        let backend = open::open(config.backend, config.region, fd, &agent_name)?;
+        let backend = open::open(config.backend, config.region, fd, &config.nixl, &agent_name)?;
         Ok(Transport::over(backend, config, fingerprint, agent_name))
     }
 
@@ -195,9 +199,10 @@ impl Transport {
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         inner.last_conn += 1;
         let conn = ConnId(inner.last_conn);
+        let replaces = inner.peers.get(peer_id).ok().map(|old| old.conn);
         inner
             .backend
-            .connect(conn, metadata, remote)
+            .connect(conn, metadata, remote, replaces)
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         if inner.remove_peer(peer_id) {
             self.news.notify_all();

@@ -220,7 +220,9 @@ impl Node {
 
     pub fn connect(&mut self, metadata: &[u8], remote: Region) -> Result<ConnId> {
         let conn = ConnId(self.id());
-        self.local.connect(conn, metadata, remote).map(|()| conn)
+        self.local
+            .connect(conn, metadata, remote, None)
+            .map(|()| conn)
     }
 
     pub fn connect_to(&mut self, peer: &Described) -> Result<ConnId> {
