@@ -29,15 +29,6 @@ fn process() {
     nixl_support::process(SCENARIOS);
 }
 
-macro_rules! scenarios {
-    ($($test:ident: $scenario:ident $tls:ident;)+) => {$(
-        #[test]
-        fn $test() {
-            run(stringify!($scenario), Tls::$tls);
-        }
-    )+};
-}
-
 scenarios! {
     leaves_the_process_alone_default: leaves_the_process_alone Default;
     idle_costs_little_default: idle_costs_little Default;

@@ -33,15 +33,6 @@ fn process() {
     nixl_support::process(SCENARIOS);
 }
 
-macro_rules! scenarios {
-    ($($test:ident: $scenario:ident $tls:ident;)+) => {$(
-        #[test]
-        fn $test() {
-            run(stringify!($scenario), Tls::$tls);
-        }
-    )+};
-}
-
 scenarios! {
     moves_permuted_blocks_default: moves_permuted_blocks Default;
     moves_permuted_blocks_tcp: moves_permuted_blocks Tcp;

@@ -5,7 +5,7 @@
 //! scenario is a child process of the test, started from this same binary, and every scenario also
 //! checks a clean exit.
 
-#![allow(dead_code)] // each test binary uses a part
+#![allow(dead_code, unused_imports, unused_macros)] // each test binary uses a part
 
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
@@ -107,6 +107,17 @@ pub fn process(scenarios: &[(&str, fn())]) {
         .unwrap_or_else(|| panic!("no scenario {name}"));
     scenario();
 }
+
+/// `test: scenario setting;` makes tests that run a scenario in a process of its own.
+macro_rules! scenarios {
+    ($($test:ident: $scenario:ident $tls:ident;)+) => {$(
+        #[test]
+        fn $test() {
+            run(stringify!($scenario), Tls::$tls);
+        }
+    )+};
+}
+pub(crate) use scenarios;
 
 /// Memory that several processes can map.
 pub struct Memory {
