@@ -220,22 +220,21 @@ impl Transport {
     ) -> Result<XferId> {
         // Merging takes as long as the lists are long: other threads go on meanwhile. If they
         // replace the peer by one with other blocks, it is done again.
-        let (mut inner, runs) = loop {
+        let (mut inner, runs, terms) = loop {
             let remote = self.enter()?.peers.usable(peer_id)?.region;
             let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
             let inner = self.enter()?;
-            if inner.peers.usable(peer_id)?.region == remote {
-                break (inner, runs);
+            let peer = inner.peers.usable(peer_id)?;
+            if peer.region == remote {
+                let terms = Terms {
+                    peer: peer.key,
+                    conn: peer.conn,
+                    direction,
+                    bytes: runs.bytes(),
+                    user_data,
+                };
+                break (inner, runs, terms);
             }
-        };
-        let inner = &mut *inner;
-        let peer = inner.peers.usable(peer_id)?;
-        let terms = Terms {
-            peer: peer.key,
-            conn: peer.conn,
-            direction,
-            bytes: runs.bytes(),
-            user_data,
         };
         let op = OpId(inner.ledger.next_id());
         let started = match inner.backend.start(terms.conn, op, direction, runs) {
