@@ -52,8 +52,7 @@ if [ ${#files[@]} -eq 1 ]; then
     [ -r "$file" ] || die "$file cannot be read by this user"
 fi
 
-need_tools cc c++ make cmake
-need_libclang
+need_tools cc make cmake
 need_rust
 build_library
 build_programs examples build/examples

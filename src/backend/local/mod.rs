@@ -291,13 +291,7 @@ impl Backend for Local {
         &self.metadata
     }
 
-    fn connect(
-        &mut self,
-        conn: ConnId,
-        metadata: &[u8],
-        remote: Region,
-        _replaces: Option<ConnId>,
-    ) -> Result<()> {
+    fn connect(&mut self, conn: ConnId, metadata: &[u8], remote: Region) -> Result<()> {
         let Some(open) = self.open() else {
             fail!(Closed, "the transport is closed")
         };
