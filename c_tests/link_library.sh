@@ -35,15 +35,15 @@ soname)
 needed)
     for name in $(dynamic NEEDED); do
         case $name in
-        libc.so.* | libgcc_s.so.* | ld-linux*.so.*) ;;
+        libc.so.* | libgcc_s.so.* | libstdc++.so.* | ld-linux*.so.*) ;;
         *) fail "needs $name" ;;
         esac
     done
     ;;
 undefined)
-    # Nothing of the C++ runtime, nothing that acts on the whole process.
+    # Nothing that acts on the whole process.
     if nm -D --undefined-only "$library" | awk '{ print $2 }' | sed 's/@.*//' |
-        grep -E '^(_Z|__cxa_(throw|begin_catch|guard)|__gxx_|atexit$|setenv$|putenv$|signal$)'; then
+        grep -E '^(atexit$|setenv$|putenv$|signal$)'; then
         fail "asks for these symbols"
     fi
     ;;

@@ -67,7 +67,10 @@
  *
  * Process-wide effects. There are none: no signal handlers, no changes of the environment, no
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
- * callback was set and the environment variable DT_LOG asks for it. The environment is read
+ * callback was set and the environment variable DT_LOG asks for it. NIXL is the exception: once it
+ * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL); where there is no RDMA
+ * device and UCX_MODULES is not set, its UCX is told not to load the module for RDMA, which would
+ * crash when the process exits. The environment is read
  * (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change it at the same time
  * (setenv).
  *
@@ -177,7 +180,7 @@ enum dt_backend
  {
     /**
      * The environment variable DT_BACKEND decides ("local" or "nixl"); where it is not set, NIXL
-     * if it can be loaded, else LOCAL. In this version, which has no NIXL: LOCAL.
+     * if it can be loaded, else LOCAL. The log says at level info which one it is, and why.
      */
     DT_BACKEND_AUTO = 0,
     /**
@@ -185,7 +188,8 @@ enum dt_backend
      */
     DT_BACKEND_LOCAL = 1,
     /**
-     * NIXL over UCX, between hosts. In this version: DT_ERR_UNAVAILABLE.
+     * NIXL over UCX, between hosts, also with peers that speak NIXL without this library. Its
+     * library is looked for at run time; where it is missing: DT_ERR_UNAVAILABLE.
      */
     DT_BACKEND_NIXL = 2,
 };
@@ -786,7 +790,8 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  * - DT_ERR_UNAVAILABLE: the operating system does not let this process reach the peer's memory;
  *   dt_last_error names the missing permission
  * - DT_ERR_PEER_LOST: the peer's process is gone, or it has closed its transport
- * - DT_ERR_BUSY: NIXL only: the old registration still touches memory. Poll and try again
+ * - DT_ERR_BUSY: with a backend that cannot hold the old registration, which still touches
+ *   memory, beside the new one. Poll and try again. Neither LOCAL nor NIXL returns it now
  * - DT_ERR_NO_MEMORY: memory, file descriptors, or the peer's room for connections ran out
  * - DT_ERR_BACKEND: the operating system or the backend refused
  * - DT_ERR_CLOSED

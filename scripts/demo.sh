@@ -52,7 +52,8 @@ if [ ${#files[@]} -eq 1 ]; then
     [ -r "$file" ] || die "$file cannot be read by this user"
 fi
 
-need_tools cc make cmake
+need_tools cc c++ make cmake
+need_libclang
 need_rust
 build_library
 build_programs examples build/examples

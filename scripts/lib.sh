@@ -96,6 +96,22 @@ need_rust() {
     done
 }
 
+# need_libclang: the build of nixl-sys reads NIXL's C header with it.
+need_libclang() {
+    local found
+    [ -n "${LIBCLANG_PATH:-}" ] && return
+    found=$(find /usr/lib/llvm-*/lib /usr/lib/*-linux-gnu /usr/lib64 -maxdepth 1 \
+        -name 'libclang*.so*' ! -name 'libclang-cpp*' 2> /dev/null | head -n 1)
+    [ -n "$found" ] || install_packages libclang-dev
+}
+
+# need_nixl: NIXL's wheel for the tests, in third_party/.
+need_nixl() {
+    python3 -m pip --version > /dev/null 2>&1 || install_packages python3-pip
+    [ -d third_party/nixl ] || say "fetching NIXL from PyPI into third_party/"
+    sh scripts/nixl.sh > /dev/null || die "NIXL could not be fetched: see above"
+}
+
 # build_library: target/release/libdatatransport.so
 build_library() {
     cargo build --release --locked

@@ -7,7 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
 need_tools cc c++ make nm cmake valgrind python3
+need_libclang
 need_rust fmt clippy
+need_nixl
 
 mkdir -p build
 say "cargo fmt"

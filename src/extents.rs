@@ -256,6 +256,17 @@ mod tests {
     }
 
     #[test]
+    fn offsets_are_64_bit() {
+        let r = Region::new(0x1000, 1 << 20, 1 << 21).unwrap();
+        let runs = Runs::merge(&[4096], &[4097], &r, &r).unwrap();
+        let piece = Cursor::new(runs, r.block_len()).next_piece(64).unwrap();
+        assert_eq!(
+            (piece.local, piece.remote),
+            (1 << 33, (1 << 33) + (1 << 21))
+        );
+    }
+
+    #[test]
     fn the_highest_index_does_not_wrap() {
         let r = Region::new(1, 1 << 32, 1).unwrap();
         let runs = Runs::merge(&[u32::MAX, 0], &[u32::MAX, 0], &r, &r).unwrap();

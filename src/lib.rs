@@ -7,7 +7,7 @@
 //! - [`transport`]: one transport; ties the rooms below together under one lock.
 //! - [`ledger`]: the life of every transfer id; a pure state machine.
 //! - [`peers`]: registrations of peers, their fault state, their generations.
-//! - [`backend`]: what moves bytes: LOCAL (same host).
+//! - [`backend`]: what moves bytes: LOCAL (same host), NIXL (through NIXL's library).
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`region`]: block geometry.
 //! - [`fingerprint`]: canonical JSON and its hash.

@@ -114,11 +114,6 @@ impl Peers {
         self.keys.get(name).copied()
     }
 
-    /// The name of `key`.
-    pub fn name(&self, key: PeerKey) -> Option<&str> {
-        self.names.get(&key).map(String::as_str)
-    }
-
     /// Gives up the name of `key` if it is not registered; no transfer of it can surface any more.
     pub fn sweep(&mut self, key: PeerKey) {
         if !self.registered.contains_key(&key)
@@ -265,7 +260,7 @@ mod tests {
         assert_eq!(peers.key("a"), Some(key));
         peers.sweep(key);
         assert_eq!(peers.key("a"), None);
-        assert_eq!(peers.name(key), None);
+        assert_eq!(peers.names.get(&key), None);
         assert_eq!((peers.count(), peers.registered_names().len()), (0, 0));
     }
 }

@@ -76,11 +76,6 @@ impl Region {
     pub fn covers(&self, inner: &Region) -> bool {
         self.base <= inner.base && inner.end() <= self.end()
     }
-
-    /// Bytes from the start of the region to block `index`, which is below `num_blocks`.
-    pub fn offset_of(&self, index: u32) -> u64 {
-        u64::from(index) * self.block_len
-    }
 }
 
 /// A region of this process that transports may read and write: the caller's memory.
@@ -129,9 +124,8 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_64_bit() {
+    fn sizes_are_64_bit() {
         let region = Region::new(0x1000, 1 << 20, 1 << 21).unwrap();
-        assert_eq!(region.offset_of(4096), 1 << 33);
         assert_eq!(region.bytes(), 1 << 41);
     }
 

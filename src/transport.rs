@@ -3,24 +3,27 @@
 //! Every public method may be called from any thread. None of them waits for a peer, except
 //! [`wait`](Transport::wait) and [`close`](Transport::close), which give the lock up while they do.
 
+mod inner;
+
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
-use crate::backend::open::{self, BackendChoice};
-use crate::backend::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use crate::backend::open;
+use crate::backend::{Backend, ConnId, Direction, Kind, OpId, Start};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::Runs;
 use crate::fingerprint;
-use crate::ledger::{Counts, Ledger, Standing, Terms};
-use crate::log::log;
-use crate::peers::{PeerKey, Peers, Remark};
+use crate::ledger::{Counts, Terms};
 use crate::process::Home;
 use crate::region::{LocalRegion, Region};
 
+pub use crate::backend::nixl::NixlConfig;
+pub use crate::backend::open::BackendChoice;
 pub use crate::ledger::{Completion, XferId};
+use inner::{GivenUp, Inner};
 
 /// File descriptor that backs the region. It is duplicated, not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,6 +43,8 @@ pub struct Config {
     pub region_fd: Option<RegionFd>,
     /// Which backend.
     pub backend: BackendChoice,
+    /// How to find and run NIXL, if it is used.
+    pub nixl: NixlConfig,
     /// Unique name of this node; `None`: generated.
     pub agent_name: Option<String>,
     /// Model configuration; `None`: no fingerprint.
@@ -87,20 +92,6 @@ pub struct Transport {
     inner: Option<Mutex<Inner>>,
 }
 
-struct Inner {
-    backend: Box<dyn Backend>,
-    peers: Peers,
-    ledger: Ledger,
-    /// Reused by every progress call.
-    events: Vec<Event>,
-    last_conn: u64,
-    polls: u64,
-    /// `close` has dropped peers and transfers.
-    abandoned: bool,
-    /// `close` has ended, well or by force.
-    closed: bool,
-}
-
 /// Longest nap of a thread that waits for the backend while it closes.
 const CLOSE_NAP: Duration = Duration::from_millis(1);
 
@@ -113,7 +104,7 @@ impl Transport {
             None => generated_name()?,
         };
         let fd = config.region_fd.map(|backing| (backing.fd, backing.offset));
-        let backend = open::open(config.backend, config.region, fd, &agent_name)?;
+        let backend = open::open(config.backend, config.region, fd, &config.nixl, &agent_name)?;
         Ok(Transport::over(backend, config, fingerprint, agent_name))
     }
 
@@ -133,16 +124,7 @@ impl Transport {
             closing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             news: Condvar::new(),
-            inner: Some(Mutex::new(Inner {
-                backend,
-                peers: Peers::default(),
-                ledger: Ledger::default(),
-                events: Vec::new(),
-                last_conn: 0,
-                polls: 0,
-                abandoned: false,
-                closed: false,
-            })),
+            inner: Some(Mutex::new(Inner::new(backend))),
         }
     }
 
@@ -195,9 +177,10 @@ impl Transport {
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         inner.last_conn += 1;
         let conn = ConnId(inner.last_conn);
+        let replaces = inner.peers.get(peer_id).ok().map(|old| old.conn);
         inner
             .backend
-            .connect(conn, metadata, remote)
+            .connect(conn, metadata, remote, replaces)
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         if inner.remove_peer(peer_id) {
             self.news.notify_all();
@@ -237,22 +220,21 @@ impl Transport {
     ) -> Result<XferId> {
         // Merging takes as long as the lists are long: other threads go on meanwhile. If they
         // replace the peer by one with other blocks, it is done again.
-        let (mut inner, runs) = loop {
+        let (mut inner, runs, terms) = loop {
             let remote = self.enter()?.peers.usable(peer_id)?.region;
             let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
             let inner = self.enter()?;
-            if inner.peers.usable(peer_id)?.region == remote {
-                break (inner, runs);
+            let peer = inner.peers.usable(peer_id)?;
+            if peer.region == remote {
+                let terms = Terms {
+                    peer: peer.key,
+                    conn: peer.conn,
+                    direction,
+                    bytes: runs.bytes(),
+                    user_data,
+                };
+                break (inner, runs, terms);
             }
-        };
-        let inner = &mut *inner;
-        let peer = inner.peers.usable(peer_id)?;
-        let terms = Terms {
-            peer: peer.key,
-            conn: peer.conn,
-            direction,
-            bytes: runs.bytes(),
-            user_data,
         };
         let op = OpId(inner.ledger.next_id());
         let started = match inner.backend.start(terms.conn, op, direction, runs) {
@@ -444,161 +426,6 @@ impl Drop for Transport {
         if self.home.is_here() && !inner.closed && inner.close_step(Duration::ZERO).is_err() {
             inner.backend.force_close();
         }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum GivenUp {
-    /// Forgotten; it will not surface.
-    Yes,
-    /// It stays in flight and surfaces when it has ended.
-    No,
-}
-
-impl Inner {
-    /// Lets the backend work and enters what happened. True if anything did.
-    fn pump(&mut self, budget: Duration) -> bool {
-        let mut events = std::mem::take(&mut self.events);
-        self.backend.progress(Instant::now() + budget, &mut events);
-        let news = !events.is_empty();
-        for event in events.drain(..) {
-            match event {
-                Event::Ended { op, result } => self.settle(op, result),
-                Event::Lost { conn, error } => self.judge(conn, &Err(error)),
-            }
-        }
-        self.events = events;
-        news
-    }
-
-    /// Enters the end of a transfer.
-    fn settle(&mut self, op: OpId, result: Result<()>) {
-        match &result {
-            Ok(()) => log!(Debug, "transfer {} is done", op.0),
-            Err(error) => log!(Debug, "transfer {} ended: {error}", op.0),
-        }
-        let outcome = result.as_ref().copied().map_err(|error| error.status);
-        if let Some(conn) = self.ledger.end(op.0, outcome) {
-            self.judge(conn, &result);
-        }
-    }
-
-    /// What an outcome means for the peer.
-    fn judge(&mut self, conn: ConnId, result: &Result<()>) {
-        match self.peers.record(conn, result) {
-            None => {}
-            Some(Remark::FirstFailure(name, error)) => {
-                log!(Warn, "peer {}: a transfer failed: {error}", Quoted(name))
-            }
-            Some(Remark::Faulted(name, fault)) => {
-                log!(Warn, "peer {} is faulted: {fault}", Quoted(name))
-            }
-        }
-    }
-
-    fn report(
-        &mut self,
-        peer_id: Option<&str>,
-        cap: usize,
-        sink: &mut dyn FnMut(Completion),
-    ) -> usize {
-        let Ok(scope) = self.scope(peer_id) else {
-            return 0;
-        };
-        let mut count = 0;
-        while count < cap {
-            let Some((key, completion)) = self.ledger.take(scope) else {
-                break;
-            };
-            sink(completion);
-            count += 1;
-            self.forget_name(key);
-        }
-        count
-    }
-
-    fn has_ready(&self, peer_id: Option<&str>) -> bool {
-        self.scope(peer_id)
-            .is_ok_and(|scope| self.ledger.has_ready(scope))
-    }
-
-    /// Whose completions are meant; `Err` for a name that nothing can surface under.
-    fn scope(&self, peer_id: Option<&str>) -> std::result::Result<Option<PeerKey>, ()> {
-        match peer_id {
-            None => Ok(None),
-            Some(name) => self.peers.key(name).map(Some).ok_or(()),
-        }
-    }
-
-    /// Names live while something can surface under them.
-    fn forget_name(&mut self, key: PeerKey) {
-        if !self.ledger.uses(key) {
-            self.peers.sweep(key);
-        }
-    }
-
-    /// False if the id is not registered.
-    fn remove_peer(&mut self, peer_id: &str) -> bool {
-        let Some(old) = self.peers.remove(peer_id) else {
-            return false;
-        };
-        for id in self.ledger.running(Some(old.conn)) {
-            match self.backend.stop(OpId(id)) {
-                Stop::Stopped => {
-                    self.ledger.end(id, Err(Status::Cancelled));
-                }
-                Stop::Draining => self.ledger.condemn(id),
-            }
-        }
-        self.backend.disconnect(old.conn);
-        self.forget_name(old.key);
-        true
-    }
-
-    fn give_up(&mut self, id: XferId, mode: CancelMode) -> GivenUp {
-        match self.ledger.standing(id) {
-            Standing::Unknown => {}
-            Standing::Ended => self.forget(id, Ledger::forget_ended),
-            Standing::Running => match (self.backend.stop(OpId(id)), mode) {
-                (Stop::Stopped, _) => self.forget(id, Ledger::forget_stopped),
-                (Stop::Draining, CancelMode::Immediate) => self.forget(id, Ledger::forget_draining),
-                (Stop::Draining, CancelMode::Wait) => return GivenUp::No,
-            },
-        }
-        GivenUp::Yes
-    }
-
-    fn forget(&mut self, id: XferId, how: fn(&mut Ledger, XferId) -> Option<PeerKey>) {
-        if let Some(key) = how(&mut self.ledger, id) {
-            self.forget_name(key);
-        }
-    }
-
-    /// One attempt to be done with everything.
-    fn close_step(&mut self, budget: Duration) -> Result<()> {
-        if self.closed {
-            return Ok(());
-        }
-        if !self.abandoned {
-            for id in self.ledger.running(None) {
-                self.give_up(id, CancelMode::Immediate);
-            }
-            self.ledger.forget_ready();
-            for name in self.peers.registered_names() {
-                self.remove_peer(&name);
-            }
-            self.abandoned = true;
-        }
-        if self.ledger.counts().draining > 0 {
-            self.pump(budget);
-            let draining = self.ledger.counts().draining;
-            if draining > 0 {
-                fail!(Timeout, "{draining} transfers can still touch memory");
-            }
-        }
-        self.backend.try_close()?;
-        self.closed = true;
-        Ok(())
     }
 }
 

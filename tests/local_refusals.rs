@@ -6,7 +6,7 @@ use datatransport::backend::Backend;
 use datatransport::backend::local::Local;
 use datatransport::error::Status;
 use datatransport::region::{LocalRegion, Region};
-use local_common::{Backing, Child, Node, body, forge, pattern, serve, status};
+use local_common::{Backing, Child, Node, body, forge, pattern, serve, skip, status};
 use serde_json::json;
 
 #[test]
@@ -217,7 +217,7 @@ fn the_range_must_consist_of_the_peers_blocks() {
 fn is_root() -> bool {
     let root = rustix::process::getuid().is_root();
     if !root {
-        eprintln!("SKIPPED: this test must be run by root, to run processes of another user");
+        skip("this test must be run by root, to run processes of another user".into());
     }
     root
 }

@@ -12,6 +12,7 @@ use crate::extents::Runs;
 use crate::region::Region;
 
 pub mod local;
+pub mod nixl;
 pub mod open;
 #[cfg(test)]
 pub mod sim;
@@ -93,7 +94,16 @@ pub trait Backend: Send {
 
     /// Prepares access to `remote`, memory of the peer that `metadata` (untrusted) describes. Other
     /// connections, also to the same peer, stay as they are. On failure nothing is left behind.
-    fn connect(&mut self, conn: ConnId, metadata: &[u8], remote: Region) -> Result<()>;
+    ///
+    /// `replaces` is the connection that the caller gives up next if this one succeeds: the same
+    /// peer, perhaps restarted.
+    fn connect(
+        &mut self,
+        conn: ConnId,
+        metadata: &[u8],
+        remote: Region,
+        replaces: Option<ConnId>,
+    ) -> Result<()>;
 
     /// Gives up a connection. Every transfer of it has ended or answered `stop`; what still drains
     /// keeps what it needs until it ends.

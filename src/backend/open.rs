@@ -5,6 +5,7 @@ use std::os::fd::RawFd;
 
 use super::Backend;
 use super::local::Local;
+use super::nixl::{Nixl, NixlConfig};
 use crate::error::{Result, fail};
 use crate::log::log;
 use crate::region::LocalRegion;
@@ -12,7 +13,7 @@ use crate::region::LocalRegion;
 /// Which backend the caller asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BackendChoice {
-    /// `$DT_BACKEND` if set, else the best that loads.
+    /// `$DT_BACKEND` if set, else NIXL when it loads, else LOCAL.
     Auto,
     /// Same host, embedded.
     Local,
@@ -25,22 +26,40 @@ pub fn open(
     choice: BackendChoice,
     region: LocalRegion,
     region_fd: Option<(RawFd, u64)>,
+    config: &NixlConfig,
     agent_name: &str,
 ) -> Result<Box<dyn Backend>> {
     let (choice, who) = match choice {
         BackendChoice::Auto => (environment()?, "the environment variable DT_BACKEND"),
         choice => (choice, "the caller"),
     };
+    let local = || -> Result<Box<dyn Backend>> {
+        Ok(Box::new(Local::create(region, region_fd, agent_name)?))
+    };
+    let nixl = || Nixl::create(region, config, agent_name);
     match choice {
-        BackendChoice::Nixl => fail!(
-            Unavailable,
-            "{who} asks for NIXL, but this version of the library has no NIXL backend: ask for LOCAL \
-             (DT_BACKEND_LOCAL, or DT_BACKEND=local), which works between processes of one host"
-        ),
-        BackendChoice::Auto => log!(Info, "backend LOCAL: this version has no other"),
-        BackendChoice::Local => log!(Info, "backend LOCAL: {who} asks for it"),
+        BackendChoice::Local => {
+            log!(Info, "backend LOCAL: {who} asks for it");
+            local()
+        }
+        BackendChoice::Nixl => {
+            log!(Info, "backend NIXL: {who} asks for it");
+            nixl()
+        }
+        BackendChoice::Auto => match nixl() {
+            Ok(backend) => {
+                log!(Info, "backend NIXL: none was asked for, and NIXL loads");
+                Ok(backend)
+            }
+            Err(error) => {
+                log!(
+                    Info,
+                    "backend LOCAL: none was asked for, and NIXL does not load: {error}"
+                );
+                local()
+            }
+        },
     }
-    Ok(Box::new(Local::create(region, region_fd, agent_name)?))
 }
 
 fn environment() -> Result<BackendChoice> {

@@ -138,8 +138,18 @@ impl Backend for Sim {
         b"sim"
     }
 
-    fn connect(&mut self, conn: ConnId, _metadata: &[u8], _remote: Region) -> Result<()> {
+    fn connect(
+        &mut self,
+        conn: ConnId,
+        _metadata: &[u8],
+        _remote: Region,
+        replaces: Option<ConnId>,
+    ) -> Result<()> {
         let mut state = self.0.0.lock();
+        assert!(
+            replaces.is_none_or(|old| state.conns.contains(&old)),
+            "in place of a connection that does not exist"
+        );
         if let Some(error) = state.connects.pop_front() {
             return Err(error);
         }

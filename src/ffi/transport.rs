@@ -9,6 +9,7 @@ use super::guard;
 use super::handle::{Handle, dt_transport, handle, take};
 use super::status::{dt_status, version};
 use crate::backend::Kind;
+use crate::backend::nixl::NixlConfig;
 use crate::backend::open::BackendChoice;
 use crate::error::{Result, fail};
 use crate::region::{LocalRegion, Region};
@@ -19,11 +20,12 @@ use crate::transport::{Config, RegionFd, Transport};
 #[repr(i32)]
 pub enum dt_backend {
     /// The environment variable DT_BACKEND decides ("local" or "nixl"); where it is not set, NIXL
-    /// if it can be loaded, else LOCAL. In this version, which has no NIXL: LOCAL.
+    /// if it can be loaded, else LOCAL. The log says at level info which one it is, and why.
     DT_BACKEND_AUTO = 0,
     /// Copies between processes of one host (one kernel, one PID namespace).
     DT_BACKEND_LOCAL = 1,
-    /// NIXL over UCX, between hosts. In this version: DT_ERR_UNAVAILABLE.
+    /// NIXL over UCX, between hosts, also with peers that speak NIXL without this library. Its
+    /// library is looked for at run time; where it is missing: DT_ERR_UNAVAILABLE.
     DT_BACKEND_NIXL = 2,
 }
 
@@ -128,7 +130,7 @@ unsafe fn copy_options(options: *const dt_options) -> Result<dt_options> {
     Ok(unsafe { known.assume_init() })
 }
 
-/// Checks options and says them in Rust. Those of NIXL are checked only: this version has no NIXL.
+/// Checks options and says them in Rust.
 ///
 /// # Safety
 /// The strings are NULL or NUL-terminated, and nobody changes them meanwhile.
@@ -159,11 +161,13 @@ unsafe fn config(options: &dt_options, region: LocalRegion) -> Result<Config> {
         args::check_name("options->agent_name", name)?;
     }
     let config_json = string("options->config_json", options.config_json)?;
-    string("options->nixl_lib_dir", options.nixl_lib_dir)?;
-    string("options->nixl_plugin", options.nixl_plugin)?;
+    let lib_dir = string("options->nixl_lib_dir", options.nixl_lib_dir)?;
+    let plugin = string("options->nixl_plugin", options.nixl_plugin)?;
 
     // SAFETY: `copy_options` has initialised the byte.
     let has_fd = unsafe { args::bool_value(options.region_has_fd) };
+    // SAFETY: as above.
+    let progress_thread = unsafe { args::bool_value(options.progress_thread) };
     let poll_budget_us = match options.poll_budget_us {
         0 => DEFAULT_POLL_BUDGET_US,
         budget if budget <= MAX_POLL_BUDGET_US => budget,
@@ -180,6 +184,12 @@ unsafe fn config(options: &dt_options, region: LocalRegion) -> Result<Config> {
             offset: options.region_offset,
         }),
         backend,
+        nixl: NixlConfig {
+            lib_dir: lib_dir.map(str::to_owned),
+            plugin: plugin.map(str::to_owned),
+            num_threads: options.nixl_num_threads,
+            progress_thread,
+        },
         agent_name: agent_name.map(str::to_owned),
         config_json: config_json.map(str::to_owned),
         poll_budget: Duration::from_micros(poll_budget_us.into()),

@@ -16,6 +16,7 @@ pub(crate) fn transport(script: &Script) -> Transport {
         region: unsafe { LocalRegion::new(Region::new(1 << 20, 64, 4096).unwrap()) },
         region_fd: None,
         backend: BackendChoice::Local,
+        nixl: NixlConfig::default(),
         agent_name: None,
         config_json: None,
         poll_budget: Duration::from_micros(500),

@@ -291,7 +291,13 @@ impl Backend for Local {
         &self.metadata
     }
 
-    fn connect(&mut self, conn: ConnId, metadata: &[u8], remote: Region) -> Result<()> {
+    fn connect(
+        &mut self,
+        conn: ConnId,
+        metadata: &[u8],
+        remote: Region,
+        _replaces: Option<ConnId>,
+    ) -> Result<()> {
         let Some(open) = self.open() else {
             fail!(Closed, "the transport is closed")
         };

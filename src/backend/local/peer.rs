@@ -131,8 +131,6 @@ impl Peer {
         if let Some(Process { id, space, .. }) = &self.process {
             let same = space.as_ref().is_none_or(Space::is_used);
             if !same || !self.slot.is_owned() {
-                // One that has closed gave up the lock after it had shut the gate.
-                self.check_gate()?;
                 fail!(
                     PeerLost,
                     "process {} does not have its transport any more: it ended or started another program",

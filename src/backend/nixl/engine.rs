@@ -1,0 +1,255 @@
+//! One NIXL agent with one backend and the transport's memory: the few calls that are needed of it,
+//! in the terms of this crate. What NIXL leaves to its caller is settled here:
+//!
+//! - A request is never given back while it runs ([`Request`]).
+//! - NIXL folds nearly all errors into one. A peer is known to be gone when NIXL has dropped the
+//!   metadata that was loaded for it ([`Engine::knows`]).
+
+use nixl_sys::{
+    Agent, AgentConfig, MemType, MemoryRegion, NixlDescriptor, NixlError, NotificationMap, OptArgs,
+    Params, RegistrationHandle, ThreadSync, XferDescList, XferOp, XferRequest, XferStatus,
+};
+
+use super::NixlConfig;
+use crate::backend::Direction;
+use crate::error::{Error, Result, Status, fail};
+use crate::extents::Piece;
+use crate::region::{LocalRegion, Region};
+
+/// Pause of NIXL's progress thread when nothing happens. NIXL's own default, 0, is a spin.
+const PROGRESS_DELAY_US: u64 = 500;
+
+/// A posted transfer. Dropping it gives it back to NIXL, which is only right when it has ended, or
+/// when the whole engine is about to go: NIXL forgets a running request, and its bytes keep moving.
+pub struct Request(XferRequest);
+
+/// What became of a request when it was posted or asked for.
+pub enum State<T> {
+    /// It goes on.
+    Running(T),
+    /// The bytes have arrived.
+    Done,
+    /// It ended, or was refused, with NIXL's word for it.
+    Failed(String),
+}
+
+/// The agent. Fields go in this order: what was registered first, the agent last.
+pub struct Engine {
+    registration: RegistrationHandle,
+    local: XferDescList<'static>,
+    remote: XferDescList<'static>,
+    inbox: NotificationMap,
+    agent: Agent,
+}
+
+// SAFETY: NIXL's objects are tied to no thread, and `&mut` or the transport's lock lets only one at
+// a time use them. The agent itself is `Send` already; the lists and the inbox are plain containers.
+unsafe impl Send for Engine {}
+
+impl Engine {
+    /// An agent called `name` that has registered `region`, and its metadata.
+    pub fn create(
+        name: &str,
+        region: LocalRegion,
+        config: &NixlConfig,
+    ) -> Result<(Engine, Vec<u8>)> {
+        let plugin = config.plugin();
+        let agent = Agent::new_configured(
+            name,
+            &AgentConfig {
+                enable_prog_thread: config.progress_thread,
+                enable_listen_thread: false,
+                // The transport's lock is held around every call.
+                thread_sync: ThreadSync::None,
+                pthr_delay_us: PROGRESS_DELAY_US,
+                capture_telemetry: false,
+                ..AgentConfig::default()
+            },
+        )
+        .map_err(|error| stage(format_args!("create the agent {name:?}"), &error))?;
+
+        let mut params = Vec::new();
+        if config.num_threads > 0 {
+            params.push(("num_threads", config.num_threads.to_string()));
+            // Smaller requests than NIXL's own limit are shared among its threads too: those that
+            // are posted here are small.
+            let runs = (super::FIRST_PIECE / super::BYTES_PER_RUN) as u32;
+            let share = (runs / config.num_threads).max(1);
+            params.push(("split_batch_size", share.to_string()));
+        }
+        if plugin == "UCX" {
+            // Otherwise loading a peer waits in connect() for an address that does not answer. The
+            // user's environment has precedence; NIXL sees to that.
+            params.push(("engine_config", "TCP_CONN_NB=y".into()));
+        }
+        let backend = Params::from(params)
+            .and_then(|params| agent.create_backend(plugin, &params))
+            .map_err(|error| no_backend(plugin, &error))?;
+
+        let mut hint = OptArgs::new().map_err(|error| stage("allocate", &error))?;
+        hint.add_backend(&backend)
+            .map_err(|error| stage("name the backend", &error))?;
+        let memory = Memory(region);
+        let registration = agent
+            .register_memory(&memory, Some(&hint))
+            .map_err(|error| {
+                stage(
+                    format_args!(
+                        "register {} bytes at {:#x} with {plugin}",
+                        region.blocks().bytes(),
+                        region.blocks().base()
+                    ),
+                    &error,
+                )
+            })?;
+        let metadata = agent
+            .get_local_md()
+            .map_err(|error| stage("export the agent's metadata", &error))?;
+        let list =
+            || XferDescList::new(MemType::Dram).map_err(|error| stage("allocate a list", &error));
+        let engine = Engine {
+            registration,
+            local: list()?,
+            remote: list()?,
+            inbox: NotificationMap::new().map_err(|error| stage("allocate an inbox", &error))?,
+            agent,
+        };
+        Ok((engine, metadata))
+    }
+
+    /// Loads a checked blob whose agent is called `alias`.
+    pub fn load(&self, blob: &[u8], alias: &str) -> Result<()> {
+        match self.agent.load_remote_md(blob) {
+            Ok(name) if name == alias => Ok(()),
+            Ok(name) => {
+                self.unload(&name);
+                fail!(Internal, "NIXL loaded {alias:?} under the name {name:?}")
+            }
+            Err(error) => fail!(
+                Incompatible,
+                "NIXL cannot connect to the address in the agent metadata ({error}); both sides need a network that the other one reaches (see UCX_TLS, UCX_NET_DEVICES)"
+            ),
+        }
+    }
+
+    /// Forgets a peer. None of its requests runs any more.
+    pub fn unload(&self, alias: &str) {
+        // NIXL may have dropped it by itself; then there is nothing left to do.
+        let _ = self.agent.invalidate_remote_md(alias);
+    }
+
+    /// False when NIXL has dropped the peer, which it does when the endpoint broke.
+    pub fn knows(&self, alias: &str) -> bool {
+        self.agent.check_remote_metadata(alias, None)
+    }
+
+    /// Posts the transfer of `pieces`, (local, remote, bytes) with addresses in place of offsets.
+    /// With some transports the bytes are copied before this returns.
+    pub fn post(
+        &mut self,
+        direction: Direction,
+        alias: &str,
+        local: &Region,
+        remote: &Region,
+        pieces: &[Piece],
+    ) -> State<Request> {
+        self.local.clear();
+        self.remote.clear();
+        for piece in pieces {
+            let address = |base: u64, offset: u64| (base + offset) as usize;
+            let len = piece.len as usize;
+            self.local
+                .add_desc(address(local.base(), piece.local), len, 0);
+            self.remote
+                .add_desc(address(remote.base(), piece.remote), len, 0);
+        }
+        let operation = match direction {
+            Direction::Write => XferOp::Write,
+            Direction::Read => XferOp::Read,
+        };
+        let request =
+            match self
+                .agent
+                .create_xfer_req(operation, &self.local, &self.remote, alias, None)
+            {
+                Ok(request) => request,
+                Err(error) => return State::Failed(error.to_string()),
+            };
+        match self.agent.post_xfer_req(&request, None) {
+            Ok(false) => State::Done,
+            Ok(true) => State::Running(Request(request)),
+            Err(error) => State::Failed(error.to_string()),
+        }
+    }
+
+    /// How a request is doing. It drives the whole agent, too.
+    pub fn state(&self, request: &Request) -> State<()> {
+        match self.agent.get_xfer_status(&request.0) {
+            Ok(XferStatus::InProgress) => State::Running(()),
+            Ok(XferStatus::Success) => State::Done,
+            Err(error) => State::Failed(error.to_string()),
+        }
+    }
+
+    /// Drives what peers do to this side's memory.
+    pub fn drive(&mut self) -> Result<()> {
+        self.agent
+            .get_notifications(&mut self.inbox, None)
+            .map_err(|error| stage("make progress", &error))?;
+        // Messages of foreign peers: nothing here can ask for them.
+        if !self.inbox.is_empty().unwrap_or(true) {
+            self.inbox = NotificationMap::new().map_err(|error| stage("make progress", &error))?;
+        }
+        Ok(())
+    }
+
+    /// Ends everything, at once. What was posted touches no local memory any more.
+    pub fn destroy(mut self) {
+        let _ = self.registration.deregister();
+    }
+}
+
+#[derive(Debug)]
+struct Memory(LocalRegion);
+
+impl MemoryRegion for Memory {
+    // SAFETY: the address is only handed to NIXL; by the promise of `LocalRegion` the memory stays
+    // mapped until the engine is gone.
+    unsafe fn as_ptr(&self) -> *const u8 {
+        self.0.blocks().base() as *const u8
+    }
+
+    fn size(&self) -> usize {
+        self.0.blocks().bytes() as usize
+    }
+}
+
+impl NixlDescriptor for Memory {
+    fn mem_type(&self) -> MemType {
+        MemType::Dram
+    }
+
+    fn device_id(&self) -> u64 {
+        0
+    }
+}
+
+fn stage(what: impl std::fmt::Display, error: &NixlError) -> Error {
+    Error::new(
+        Status::Backend,
+        format!("NIXL cannot {what} ({error}); NIXL_LOG_LEVEL=info shows its own words"),
+    )
+}
+
+fn no_backend(plugin: &str, error: &NixlError) -> Error {
+    let advice = match std::env::var("UCX_TLS") {
+        Ok(transports) => format!(
+            "$UCX_TLS is {transports:?}: it needs a network transport that notices when a peer dies, so add tcp"
+        ),
+        Err(_) => "NIXL_LOG_LEVEL=info and UCX_LOG_LEVEL=info show their own words".into(),
+    };
+    Error::new(
+        Status::Unavailable,
+        format!("NIXL has no plugin {plugin:?}, or cannot start it ({error}); {advice}"),
+    )
+}

@@ -1,0 +1,119 @@
+//! Connections and transfers as the backend keeps them: plain bookkeeping, no engine.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Instant;
+
+use super::engine::Request;
+use crate::backend::{ConnId, Direction, OpId};
+use crate::error::Error;
+use crate::extents::{Cursor, Piece};
+use crate::region::Region;
+
+/// One registration of one peer, with an endpoint of its own.
+pub struct Lane {
+    /// The name that the engine knows it by.
+    pub alias: String,
+    /// The name that the peer gave itself, and the address that tells its incarnations apart.
+    pub agent: String,
+    /// See `agent`.
+    pub address: Vec<u8>,
+    /// The peer's blocks.
+    pub remote: Region,
+    /// False once the transport gave it up; it stays until nothing of it runs.
+    pub registered: bool,
+    /// Why the peer is gone, if it is.
+    pub lost: Option<Error>,
+    /// Transfers with pieces to post. Ids grow, so this is their order too.
+    pub queue: BTreeSet<OpId>,
+    /// What the engine works on, oldest first.
+    pub posted: VecDeque<Posted>,
+    /// Bytes of it.
+    pub posted_bytes: u64,
+    /// How much a request carries.
+    pub piece_bytes: u64,
+    /// Set while it is unclear whether a failure means that the peer is gone.
+    pub doubt: Option<Doubt>,
+    /// Waits in the rotation of lanes that have work.
+    pub in_rotation: bool,
+}
+
+/// One request that the engine works on.
+pub struct Posted {
+    /// The engine's handle.
+    pub request: Request,
+    /// Which transfer it is a piece of; `None` for a probe.
+    pub op: Option<OpId>,
+    /// Its first stretch, which a probe would repeat.
+    pub first: Piece,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
+/// A piece failed, and the engine does not say that the peer is gone.
+///
+/// Either it is gone, or it lives and this transfer alone failed. In the second case an earlier part
+/// of the failed piece may still be under way. One byte of the piece, posted again, answers both: it
+/// arrives after everything that was posted before it, or it fails as well.
+pub struct Doubt {
+    /// Failed transfers that wait for the answer.
+    pub failed: Vec<OpId>,
+    /// What to probe with.
+    pub probe: Piece,
+    /// Which way.
+    pub direction: Direction,
+    /// No probe before this.
+    pub next: Instant,
+    /// Probes that failed.
+    pub failures: u32,
+    /// A probe is among the posted requests.
+    pub probing: bool,
+}
+
+/// One transfer.
+pub struct Op {
+    /// Over which lane.
+    pub conn: ConnId,
+    /// Which way.
+    pub direction: Direction,
+    /// What is left to post.
+    pub cursor: Cursor,
+    /// Pieces that the engine works on.
+    pub posted: usize,
+    /// The first failure: nothing is posted any more.
+    pub error: Option<Error>,
+    /// The caller has given it up: nothing is posted any more.
+    pub stopping: bool,
+    /// One of its pieces failed, and a [`Doubt`] is open about it.
+    pub doubted: bool,
+}
+
+impl Lane {
+    /// Keeps a request until it has ended.
+    pub fn keep(&mut self, request: Request, op: Option<OpId>, first: Piece, bytes: u64) {
+        self.posted_bytes += bytes;
+        self.posted.push_back(Posted {
+            request,
+            op,
+            first,
+            bytes,
+        });
+    }
+
+    /// Nothing of it can touch memory, and nothing is to be found out.
+    pub fn is_quiet(&self) -> bool {
+        self.posted.is_empty() && self.doubt.is_none()
+    }
+
+    /// Something is left to do.
+    pub fn is_busy(&self) -> bool {
+        !self.is_quiet() || !self.queue.is_empty()
+    }
+}
+
+impl Op {
+    /// Its last piece has ended, and nothing is unclear.
+    pub fn has_ended(&self) -> bool {
+        let posts_more = self.error.is_none() && !self.stopping && !self.cursor.is_done();
+        self.posted == 0 && !self.doubted && !posts_more
+    }
+}

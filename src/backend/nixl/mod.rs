@@ -1,0 +1,450 @@
+//! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
+//!
+//! - `library`, `signals`: finding NIXL at run time without harm to the process.
+//! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
+//! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
+//! - `lane`: connections and transfers as they are kept here.
+//! - `work`: what is posted when, and what an answer means.
+//! - this file: the backend's calls.
+//!
+//! Without NIXL's progress thread nothing moves but inside [`Backend::progress`]. Over shared memory
+//! NIXL copies inside its post call, and no request can be stopped once it was posted. So a transfer
+//! is posted in pieces, as many as a poll has time for.
+//!
+//! Every connection is loaded under a name of its own. NIXL knows peers by the name in their
+//! metadata, refuses a second incarnation of a name, and may lock a name out for good after a load
+//! that failed. With private names a restarted peer, a second id for one peer, and an impostor's
+//! blob have nothing to do with each other.
+
+mod address;
+mod engine;
+mod lane;
+mod library;
+mod metadata;
+mod signals;
+mod work;
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use self::address::Form;
+use self::engine::{Engine, State};
+use self::lane::{Lane, Op};
+use self::metadata::Metadata;
+use self::work::gather;
+use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use crate::error::{Error, Result, Status, fail};
+use crate::extents::{Cursor, Piece, Runs};
+use crate::log::log;
+use crate::process::Home;
+use crate::region::{LocalRegion, Region};
+
+/// How to find and run NIXL.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NixlConfig {
+    /// Folder of `libnixl_capi.so`; `None`: `$DT_NIXL_LIB_DIR`, else the loader's path.
+    pub lib_dir: Option<String>,
+    /// NIXL's plugin; `None`: "UCX".
+    pub plugin: Option<String>,
+    /// Worker threads of the plugin; 0: none.
+    pub num_threads: u32,
+    /// NIXL's progress thread.
+    pub progress_thread: bool,
+}
+
+impl NixlConfig {
+    fn plugin(&self) -> &str {
+        self.plugin.as_deref().unwrap_or("UCX")
+    }
+}
+
+/// Bytes of a request. A lane starts with `FIRST_PIECE`, 0.1 ms where the post call copies, and goes
+/// up and down so that a post takes between `QUICK_POST` and `SLOW_POST`: over a network the call only
+/// hands the work over.
+const FIRST_PIECE: u64 = 512 << 10;
+const SMALLEST_PIECE: u64 = 256 << 10;
+const LARGEST_PIECE: u64 = 4 << 20;
+const QUICK_POST: Duration = Duration::from_micros(100);
+const SLOW_POST: Duration = Duration::from_micros(400);
+
+/// A run can cost a system call, which takes as long as it takes to copy so many bytes.
+const BYTES_PER_RUN: u64 = 4096;
+
+/// A transfer up to this size, in up to so many runs, is posted by the call that submits it: that
+/// costs less than to remember it.
+const INLINE_BYTES: u64 = 64 << 10;
+const INLINE_RUNS: usize = 16;
+
+/// Limits of what the engine holds for one peer: enough to keep a fast network busy, little enough
+/// that a peer that does not answer costs nothing. There is no limit for all peers together, so that
+/// those that do not answer take nothing from the others.
+const LANE_BYTES: u64 = 32 << 20;
+const LANE_REQUESTS: usize = 64;
+
+/// How often the engine is asked for incoming work while polls come fast: it costs microseconds.
+const DRIVE_EVERY: Duration = Duration::from_micros(200);
+
+/// A drive that took this long moved bytes, so the next one comes at once. Less says nothing: some
+/// for which the process had to wake up take 50 µs.
+const DRIVE_WORKED: Duration = Duration::from_micros(100);
+
+/// So many probes that fail, with so much time between, say that a peer cannot be reached any more.
+const MAX_PROBES: u32 = 3;
+const PROBE_EVERY: Duration = Duration::from_millis(5);
+
+/// The NIXL backend.
+pub struct Nixl {
+    name: String,
+    plugin: String,
+    region: Region,
+    metadata: Vec<u8>,
+    /// What the addresses of UCX look like; other plugins check their own.
+    form: Option<Form>,
+    has_thread: bool,
+    /// `None` when closed.
+    engine: Option<Engine>,
+    home: Home,
+    lanes: BTreeMap<ConnId, Lane>,
+    ops: HashMap<OpId, Op>,
+    /// Lanes with work, in turn.
+    rotation: VecDeque<ConnId>,
+    /// What happened outside `progress`.
+    pending: Vec<Event>,
+    /// Reused by every post.
+    pieces: Vec<Piece>,
+    last_drive: Instant,
+    drive_worked: bool,
+    /// When something moved last.
+    last_news: Instant,
+}
+
+impl Nixl {
+    /// A backend called `agent_name` over `region`.
+    pub fn create(
+        region: LocalRegion,
+        config: &NixlConfig,
+        agent_name: &str,
+    ) -> Result<Box<dyn Backend>> {
+        if agent_name.is_empty() || agent_name.contains('\0') {
+            fail!(
+                InvalidArg,
+                "agent_name is {agent_name:?}, but NIXL needs at least one byte and no NUL"
+            );
+        }
+        let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
+        let (engine, metadata) = Engine::create(agent_name, region, config)?;
+        log!(
+            Info,
+            "NIXL agent {agent_name:?}: library {}, plugin {}, {} worker threads, progress thread {}",
+            file.display(),
+            config.plugin(),
+            config.num_threads,
+            if config.progress_thread { "on" } else { "off" }
+        );
+        let form = match config.plugin() {
+            "UCX" => Some(Form::of(Metadata::parse(&metadata, "UCX")?.address)),
+            _ => None,
+        };
+        let now = Instant::now();
+        Ok(Box::new(Nixl {
+            name: agent_name.to_owned(),
+            plugin: config.plugin().to_owned(),
+            region: region.blocks(),
+            metadata,
+            form,
+            has_thread: config.progress_thread,
+            engine: Some(engine),
+            home: Home::here(),
+            lanes: BTreeMap::new(),
+            ops: HashMap::new(),
+            rotation: VecDeque::new(),
+            pending: Vec::new(),
+            pieces: Vec::new(),
+            last_drive: now,
+            drive_worked: false,
+            last_news: now,
+        }))
+    }
+
+    /// Two agents that call themselves the same cannot both be healthy peers.
+    fn check_name(&self, metadata: &Metadata, replaces: Option<ConnId>) -> Result<()> {
+        let agent = metadata.agent;
+        if agent == self.name {
+            fail!(
+                InvalidArg,
+                "the agent metadata is that of {agent:?}, which is this transport's own name: NIXL reaches other agents only, and each needs a name of its own"
+            );
+        }
+        let rival = self.lanes.iter().find(|(conn, lane)| {
+            lane.registered
+                && lane.lost.is_none()
+                && Some(**conn) != replaces
+                && lane.agent == agent
+                && lane.address != metadata.address
+        });
+        if rival.is_some() {
+            fail!(
+                Incompatible,
+                "another peer with the agent name {agent:?} is registered and has another address; if that agent was restarted, remove the peer first"
+            );
+        }
+        Ok(())
+    }
+
+    fn put_in_rotation(&mut self, conn: ConnId) {
+        if let Some(lane) = self.lanes.get_mut(&conn)
+            && !lane.in_rotation
+            && lane.is_busy()
+        {
+            lane.in_rotation = true;
+            self.rotation.push_back(conn);
+        }
+    }
+
+    /// Lets the engine see to incoming work, unless it did a moment ago.
+    fn drive(&mut self, now: Instant) {
+        let Some(engine) = &mut self.engine else {
+            return;
+        };
+        if now.duration_since(self.last_drive) < DRIVE_EVERY && !self.drive_worked {
+            return;
+        }
+        if let Err(error) = engine.drive() {
+            log!(Debug, "{error}");
+        }
+        self.last_drive = Instant::now();
+        self.drive_worked = self.last_drive.duration_since(now) >= DRIVE_WORKED;
+        if self.drive_worked {
+            self.last_news = self.last_drive;
+        }
+    }
+}
+
+impl Drop for Nixl {
+    fn drop(&mut self) {
+        if !self.home.is_here() {
+            // In a forked child the sockets and requests are the parent's: ending them would end
+            // them there. They leak.
+            std::mem::forget(self.engine.take());
+            std::mem::forget(std::mem::take(&mut self.lanes));
+        }
+    }
+}
+
+impl Backend for Nixl {
+    fn kind(&self) -> Kind {
+        Kind::Nixl
+    }
+
+    fn metadata(&self) -> &[u8] {
+        &self.metadata
+    }
+
+    fn connect(
+        &mut self,
+        conn: ConnId,
+        metadata: &[u8],
+        remote: Region,
+        replaces: Option<ConnId>,
+    ) -> Result<()> {
+        let Some(engine) = &self.engine else {
+            fail!(Closed, "the transport is closed");
+        };
+        let metadata = Metadata::parse(metadata, &self.plugin)?;
+        metadata.check_covers(&remote)?;
+        if let Some(form) = &self.form
+            && !form.fits(metadata.address)
+        {
+            fail!(
+                InvalidArg,
+                "agent metadata of {:?}: its UCX address is malformed, or of another UCX version's form",
+                metadata.agent
+            );
+        }
+        self.check_name(&metadata, replaces)?;
+        // Longer than our own name, and different for every connection: it is no other agent's.
+        let alias = format!("{}>{}", self.name, conn.0);
+        engine
+            .load(&metadata.renamed(&alias), &alias)
+            .map_err(|error| error.context(format_args!("agent {:?}", metadata.agent)))?;
+        log!(
+            Info,
+            "NIXL agent {:?} is known to NIXL as {alias:?}",
+            metadata.agent
+        );
+        let lane = Lane {
+            alias,
+            agent: metadata.agent.to_owned(),
+            address: metadata.address.to_vec(),
+            remote,
+            registered: true,
+            lost: None,
+            queue: Default::default(),
+            posted: VecDeque::new(),
+            posted_bytes: 0,
+            piece_bytes: FIRST_PIECE,
+            doubt: None,
+            in_rotation: false,
+        };
+        self.lanes.insert(conn, lane);
+        Ok(())
+    }
+
+    fn disconnect(&mut self, conn: ConnId) {
+        if let Some(lane) = self.lanes.get_mut(&conn) {
+            lane.registered = false;
+            self.unload_if_done(conn);
+        }
+    }
+
+    fn start(
+        &mut self,
+        conn: ConnId,
+        op_id: OpId,
+        direction: Direction,
+        runs: Runs,
+    ) -> Result<Start> {
+        let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&conn)) else {
+            fail!(Internal, "connection {} does not exist", conn.0);
+        };
+        if let Some(error) = &lane.lost {
+            return Err(error.clone());
+        }
+        let few_runs = runs.as_slice().len() <= INLINE_RUNS;
+        let mut op = Op {
+            conn,
+            direction,
+            cursor: Cursor::new(runs, self.region.block_len()),
+            posted: 0,
+            error: None,
+            stopping: false,
+            doubted: false,
+        };
+        let at_once = few_runs
+            && op.cursor.total_bytes() <= INLINE_BYTES
+            && lane.queue.is_empty()
+            && lane.doubt.is_none()
+            && lane.posted.len() < LANE_REQUESTS;
+        let mut failure = None;
+        if at_once {
+            let bytes = gather(&mut op.cursor, INLINE_BYTES, &mut self.pieces);
+            let first = self.pieces[0];
+            match engine.post(
+                direction,
+                &lane.alias,
+                &self.region,
+                &lane.remote,
+                &self.pieces,
+            ) {
+                State::Done => return Ok(Start::Done),
+                State::Running(request) => {
+                    op.posted = 1;
+                    lane.keep(request, Some(op_id), first, bytes);
+                }
+                State::Failed(reason) => failure = Some((first, reason)),
+            }
+        } else {
+            lane.queue.insert(op_id);
+        }
+        self.ops.insert(op_id, op);
+        if let Some((first, reason)) = failure {
+            self.failed(conn, op_id, first, reason, Instant::now());
+            if let Some(error) = self.lanes.get(&conn).and_then(|lane| lane.lost.clone()) {
+                // Nothing of it runs: then it has not started.
+                self.ops.remove(&op_id);
+                return Err(error);
+            }
+        }
+        self.put_in_rotation(conn);
+        Ok(Start::Running)
+    }
+
+    fn stop(&mut self, op_id: OpId) -> Stop {
+        let Some(op) = self.ops.get_mut(&op_id) else {
+            // Its event waits to be given out.
+            return Stop::Draining;
+        };
+        op.stopping = true;
+        let ended = op.posted == 0 && !op.doubted;
+        if let Some(lane) = self.lanes.get_mut(&op.conn) {
+            lane.queue.remove(&op_id);
+        }
+        if ended {
+            self.ops.remove(&op_id);
+            return Stop::Stopped;
+        }
+        Stop::Draining
+    }
+
+    fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
+        let before = events.len();
+        let mut now = Instant::now();
+        self.drive(now);
+        loop {
+            let mut moved = false;
+            for _ in 0..self.rotation.len() {
+                let Some(conn) = self.rotation.pop_front() else {
+                    break;
+                };
+                if let Some(lane) = self.lanes.get_mut(&conn) {
+                    lane.in_rotation = false;
+                }
+                moved |= self.serve(conn, now, events);
+                self.put_in_rotation(conn);
+                now = Instant::now();
+                if now >= deadline {
+                    break;
+                }
+            }
+            if moved {
+                self.last_news = now;
+            }
+            if !moved || now >= deadline {
+                break;
+            }
+        }
+        events.append(&mut self.pending);
+        if events.len() > before {
+            self.last_news = now;
+        }
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        if !self.pending.is_empty() {
+            return None;
+        }
+        let quiet = self.last_news.elapsed();
+        let running = !self.rotation.is_empty();
+        Some(match quiet {
+            // The next bytes are probably there already.
+            _ if quiet < Duration::from_micros(200) && !self.has_thread => return None,
+            _ if quiet < Duration::from_millis(20) => Duration::from_micros(100),
+            _ if quiet < Duration::from_secs(1) || running => Duration::from_micros(500),
+            // NIXL's thread sees to what comes in.
+            _ if self.has_thread => Duration::from_millis(10),
+            // A peer's first write after a pause waits this long, and a caller that waits for
+            // nothing costs next to nothing.
+            _ => Duration::from_millis(2),
+        })
+    }
+
+    fn try_close(&mut self) -> Result<()> {
+        let running: usize = self.lanes.values().map(|lane| lane.posted.len()).sum();
+        if running > 0 {
+            fail!(Timeout, "NIXL still works on {running} requests");
+        }
+        self.force_close();
+        Ok(())
+    }
+
+    fn force_close(&mut self) {
+        // Requests go before the agent that they belong to.
+        self.lanes.clear();
+        self.ops.clear();
+        self.rotation.clear();
+        self.pending.clear();
+        if let Some(engine) = self.engine.take() {
+            engine.destroy();
+        }
+    }
+}

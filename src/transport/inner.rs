@@ -1,0 +1,195 @@
+//! What a transport keeps behind its lock: every method here runs with the lock held, and none of them
+//! waits.
+
+use std::time::{Duration, Instant};
+
+use crate::backend::{Backend, ConnId, Event, OpId, Stop};
+use crate::error::{Quoted, Result, Status, fail};
+use crate::ledger::{Completion, Ledger, Standing, XferId};
+use crate::log::log;
+use crate::peers::{PeerKey, Peers, Remark};
+use crate::transport::CancelMode;
+
+/// Peers, transfers and the backend of one transport.
+pub(super) struct Inner {
+    pub(super) backend: Box<dyn Backend>,
+    pub(super) peers: Peers,
+    pub(super) ledger: Ledger,
+    /// Reused by every progress call.
+    events: Vec<Event>,
+    pub(super) last_conn: u64,
+    pub(super) polls: u64,
+    /// `close` has dropped peers and transfers.
+    abandoned: bool,
+    /// `close` has ended, well or by force.
+    pub(super) closed: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum GivenUp {
+    /// Forgotten; it will not surface.
+    Yes,
+    /// It stays in flight and surfaces when it has ended.
+    No,
+}
+
+impl Inner {
+    /// No peers and no transfers yet.
+    pub(super) fn new(backend: Box<dyn Backend>) -> Inner {
+        Inner {
+            backend,
+            peers: Peers::default(),
+            ledger: Ledger::default(),
+            events: Vec::new(),
+            last_conn: 0,
+            polls: 0,
+            abandoned: false,
+            closed: false,
+        }
+    }
+
+    /// Lets the backend work and enters what happened. True if anything did.
+    pub(super) fn pump(&mut self, budget: Duration) -> bool {
+        let mut events = std::mem::take(&mut self.events);
+        self.backend.progress(Instant::now() + budget, &mut events);
+        let news = !events.is_empty();
+        for event in events.drain(..) {
+            match event {
+                Event::Ended { op, result } => self.settle(op, result),
+                Event::Lost { conn, error } => self.judge(conn, &Err(error)),
+            }
+        }
+        self.events = events;
+        news
+    }
+
+    /// Enters the end of a transfer.
+    pub(super) fn settle(&mut self, op: OpId, result: Result<()>) {
+        match &result {
+            Ok(()) => log!(Debug, "transfer {} is done", op.0),
+            Err(error) => log!(Debug, "transfer {} ended: {error}", op.0),
+        }
+        let outcome = result.as_ref().copied().map_err(|error| error.status);
+        if let Some(conn) = self.ledger.end(op.0, outcome) {
+            self.judge(conn, &result);
+        }
+    }
+
+    /// What an outcome means for the peer.
+    pub(super) fn judge(&mut self, conn: ConnId, result: &Result<()>) {
+        match self.peers.record(conn, result) {
+            None => {}
+            Some(Remark::FirstFailure(name, error)) => {
+                log!(Warn, "peer {}: a transfer failed: {error}", Quoted(name))
+            }
+            Some(Remark::Faulted(name, fault)) => {
+                log!(Warn, "peer {} is faulted: {fault}", Quoted(name))
+            }
+        }
+    }
+
+    pub(super) fn report(
+        &mut self,
+        peer_id: Option<&str>,
+        cap: usize,
+        sink: &mut dyn FnMut(Completion),
+    ) -> usize {
+        let Ok(scope) = self.scope(peer_id) else {
+            return 0;
+        };
+        let mut count = 0;
+        while count < cap {
+            let Some((key, completion)) = self.ledger.take(scope) else {
+                break;
+            };
+            sink(completion);
+            count += 1;
+            self.forget_name(key);
+        }
+        count
+    }
+
+    pub(super) fn has_ready(&self, peer_id: Option<&str>) -> bool {
+        self.scope(peer_id)
+            .is_ok_and(|scope| self.ledger.has_ready(scope))
+    }
+
+    /// Whose completions are meant; `Err` for a name that nothing can surface under.
+    fn scope(&self, peer_id: Option<&str>) -> std::result::Result<Option<PeerKey>, ()> {
+        match peer_id {
+            None => Ok(None),
+            Some(name) => self.peers.key(name).map(Some).ok_or(()),
+        }
+    }
+
+    /// Names live while something can surface under them.
+    fn forget_name(&mut self, key: PeerKey) {
+        if !self.ledger.uses(key) {
+            self.peers.sweep(key);
+        }
+    }
+
+    /// False if the id is not registered.
+    pub(super) fn remove_peer(&mut self, peer_id: &str) -> bool {
+        let Some(old) = self.peers.remove(peer_id) else {
+            return false;
+        };
+        for id in self.ledger.running(Some(old.conn)) {
+            match self.backend.stop(OpId(id)) {
+                Stop::Stopped => {
+                    self.ledger.end(id, Err(Status::Cancelled));
+                }
+                Stop::Draining => self.ledger.condemn(id),
+            }
+        }
+        self.backend.disconnect(old.conn);
+        self.forget_name(old.key);
+        true
+    }
+
+    pub(super) fn give_up(&mut self, id: XferId, mode: CancelMode) -> GivenUp {
+        match self.ledger.standing(id) {
+            Standing::Unknown => {}
+            Standing::Ended => self.forget(id, Ledger::forget_ended),
+            Standing::Running => match (self.backend.stop(OpId(id)), mode) {
+                (Stop::Stopped, _) => self.forget(id, Ledger::forget_stopped),
+                (Stop::Draining, CancelMode::Immediate) => self.forget(id, Ledger::forget_draining),
+                (Stop::Draining, CancelMode::Wait) => return GivenUp::No,
+            },
+        }
+        GivenUp::Yes
+    }
+
+    fn forget(&mut self, id: XferId, how: fn(&mut Ledger, XferId) -> Option<PeerKey>) {
+        if let Some(key) = how(&mut self.ledger, id) {
+            self.forget_name(key);
+        }
+    }
+
+    /// One attempt to be done with everything.
+    pub(super) fn close_step(&mut self, budget: Duration) -> Result<()> {
+        if self.closed {
+            return Ok(());
+        }
+        if !self.abandoned {
+            for id in self.ledger.running(None) {
+                self.give_up(id, CancelMode::Immediate);
+            }
+            self.ledger.forget_ready();
+            for name in self.peers.registered_names() {
+                self.remove_peer(&name);
+            }
+            self.abandoned = true;
+        }
+        if self.ledger.counts().draining > 0 {
+            self.pump(budget);
+            let draining = self.ledger.counts().draining;
+            if draining > 0 {
+                fail!(Timeout, "{draining} transfers can still touch memory");
+            }
+        }
+        self.backend.try_close()?;
+        self.closed = true;
+        Ok(())
+    }
+}
