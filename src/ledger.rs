@@ -16,7 +16,9 @@
 //! Only `take` reports, and it removes what it reports: an id surfaces once or never. `end` is told
 //! only of transfers that touch no memory any more, and a recorded outcome is never replaced.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 use crate::backend::{ConnId, Direction};
 use crate::error::Status;
@@ -95,27 +97,60 @@ struct Entry {
 enum State {
     /// `condemned`: its peer was removed while it ran, so it will be reported as cancelled.
     Running { condemned: bool },
-    /// `seq` is its place among all that ended.
-    Ended {
-        result: Result<(), Status>,
-        seq: u64,
-    },
+    /// Its outcome waits to be reported.
+    Ended { result: Result<(), Status> },
+}
+
+/// Ids that wait to be reported, in the order in which they ended.
+///
+/// Each waits in two lines, that of its peer and that of all. Where it leaves, it leaves at once; in the
+/// other line its place stays, and is skipped later. So nothing is allocated for a transfer.
+#[derive(Debug, Default)]
+struct Line {
+    places: VecDeque<XferId>,
+    /// How many of the places are taken.
+    waiting: usize,
+}
+
+/// What one peer id has.
+#[derive(Debug, Default)]
+struct Account {
+    /// Entries under this id.
+    uses: u64,
+    line: Line,
 }
 
 /// All transfers of one transport.
 #[derive(Debug, Default)]
 pub struct Ledger {
     last_id: XferId,
-    last_seq: u64,
-    entries: HashMap<XferId, Entry>,
+    entries: FxHashMap<XferId, Entry>,
     /// Dropped by the caller, but the backend may still touch memory for them.
-    draining: HashMap<XferId, ConnId>,
-    /// What waits to be reported, in the order in which it ended: of all peers, and peer by peer.
-    ready: BTreeMap<u64, XferId>,
-    ready_by_peer: BTreeMap<(PeerKey, u64), XferId>,
-    /// How many entries each peer id has; none is not stored.
-    uses: HashMap<PeerKey, u64>,
+    draining: FxHashMap<XferId, ConnId>,
+    line: Line,
+    accounts: FxHashMap<PeerKey, Account>,
     counts: Counts,
+}
+
+impl Line {
+    fn push(&mut self, id: XferId, entries: &FxHashMap<XferId, Entry>) {
+        self.places.push_back(id);
+        self.waiting += 1;
+        // Few enough to be cheap, many enough to be rare.
+        if self.places.len() > 2 * self.waiting + 64 {
+            self.places.retain(|id| entries.contains_key(id));
+        }
+    }
+
+    fn first(&mut self, entries: &FxHashMap<XferId, Entry>) -> Option<XferId> {
+        while let Some(id) = self.places.front() {
+            if entries.contains_key(id) {
+                return Some(*id);
+            }
+            self.places.pop_front();
+        }
+        None
+    }
 }
 
 impl Ledger {
@@ -134,7 +169,7 @@ impl Ledger {
                 state: State::Running { condemned: false },
             },
         );
-        *self.uses.entry(terms.peer).or_default() += 1;
+        self.accounts.entry(terms.peer).or_default().uses += 1;
         self.counts.submitted += 1;
         self.counts.inflight += 1;
         self.last_id
@@ -165,14 +200,12 @@ impl Ledger {
         } else {
             result
         };
-        self.last_seq += 1;
-        entry.state = State::Ended {
-            result: outcome,
-            seq: self.last_seq,
-        };
+        entry.state = State::Ended { result: outcome };
         let terms = entry.terms;
-        self.ready.insert(self.last_seq, id);
-        self.ready_by_peer.insert((terms.peer, self.last_seq), id);
+        self.line.push(id, &self.entries);
+        let account = self.accounts.get_mut(&terms.peer);
+        let account = account.expect("an entry has an account");
+        account.line.push(id, &self.entries);
         self.counts.inflight -= 1;
         match (outcome, terms.direction) {
             (Ok(()), direction) => {
@@ -222,17 +255,12 @@ impl Ledger {
 
     /// Reports the transfer that has waited longest: of `peer`, or of all.
     pub fn take(&mut self, peer: Option<PeerKey>) -> Option<(PeerKey, Completion)> {
-        let id = match peer {
-            None => *self.ready.first_key_value()?.1,
-            Some(key) => {
-                *self
-                    .ready_by_peer
-                    .range((key, 0)..=(key, u64::MAX))
-                    .next()?
-                    .1
-            }
+        let line = match peer {
+            None => &mut self.line,
+            Some(key) => &mut self.accounts.get_mut(&key)?.line,
         };
-        let State::Ended { result, .. } = self.entries.get(&id)?.state else {
+        let id = line.first(&self.entries)?;
+        let State::Ended { result } = self.entries.get(&id)?.state else {
             unreachable!("only ended transfers are ready");
         };
         let terms = self.remove(id)?;
@@ -250,19 +278,23 @@ impl Ledger {
 
     /// True when [`take`](Self::take) has something.
     pub fn has_ready(&self, peer: Option<PeerKey>) -> bool {
-        match peer {
-            None => !self.ready.is_empty(),
-            Some(key) => self
-                .ready_by_peer
-                .range((key, 0)..=(key, u64::MAX))
-                .next()
-                .is_some(),
-        }
+        let line = match peer {
+            None => Some(&self.line),
+            Some(key) => self.accounts.get(&key).map(|account| &account.line),
+        };
+        line.is_some_and(|line| line.waiting > 0)
     }
 
     /// True while an id of `peer` can still surface.
     pub fn uses(&self, peer: PeerKey) -> bool {
-        self.uses.contains_key(&peer)
+        self.accounts
+            .get(&peer)
+            .is_some_and(|account| account.uses > 0)
+    }
+
+    /// Forgets a peer id that has no transfers and will get none.
+    pub fn close_account(&mut self, peer: PeerKey) {
+        self.accounts.remove(&peer);
     }
 
     /// What runs over `conn`, or over any.
@@ -281,8 +313,7 @@ impl Ledger {
 
     /// Drops what waits to be reported: the transport closes.
     pub fn forget_ready(&mut self) {
-        while let Some((_, id)) = self.ready.first_key_value() {
-            let id = *id;
+        while let Some(id) = self.line.first(&self.entries) {
             self.remove(id);
         }
     }
@@ -301,15 +332,12 @@ impl Ledger {
 
     fn remove(&mut self, id: XferId) -> Option<Terms> {
         let entry = self.entries.remove(&id)?;
-        if let State::Ended { seq, .. } = entry.state {
-            self.ready.remove(&seq);
-            self.ready_by_peer.remove(&(entry.terms.peer, seq));
-        }
-        if let Some(uses) = self.uses.get_mut(&entry.terms.peer) {
-            *uses -= 1;
-            if *uses == 0 {
-                self.uses.remove(&entry.terms.peer);
-            }
+        let account = self.accounts.get_mut(&entry.terms.peer);
+        let account = account.expect("an entry has an account");
+        account.uses -= 1;
+        if let State::Ended { .. } = entry.state {
+            self.line.waiting -= 1;
+            account.line.waiting -= 1;
         }
         Some(entry.terms)
     }

@@ -6,6 +6,8 @@
 
 use std::collections::HashMap;
 
+use rustc_hash::FxHashMap;
+
 use crate::backend::ConnId;
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::region::Region;
@@ -45,9 +47,9 @@ pub enum Remark<'a> {
 pub struct Peers {
     last_key: u64,
     keys: HashMap<String, PeerKey>,
-    names: HashMap<PeerKey, String>,
-    registered: HashMap<PeerKey, Registration>,
-    by_conn: HashMap<ConnId, PeerKey>,
+    names: FxHashMap<PeerKey, String>,
+    registered: FxHashMap<PeerKey, Registration>,
+    by_conn: FxHashMap<ConnId, PeerKey>,
 }
 
 impl Peers {
@@ -96,6 +98,12 @@ impl Peers {
         Ok(registration)
     }
 
+    /// False once the registration behind `conn` was removed, replaced or faulted.
+    pub fn is_usable(&self, conn: ConnId) -> bool {
+        let registration = self.by_conn.get(&conn).map(|key| &self.registered[key]);
+        registration.is_some_and(|registration| registration.fault.is_none())
+    }
+
     /// The registration of `name`, healthy or not.
     pub fn get(&self, name: &str) -> Result<&Registration> {
         self.keys
@@ -115,12 +123,15 @@ impl Peers {
     }
 
     /// Gives up the name of `key` if it is not registered; no transfer of it can surface any more.
-    pub fn sweep(&mut self, key: PeerKey) {
-        if !self.registered.contains_key(&key)
-            && let Some(name) = self.names.remove(&key)
-        {
+    /// True if it did.
+    pub fn sweep(&mut self, key: PeerKey) -> bool {
+        if self.registered.contains_key(&key) {
+            return false;
+        }
+        if let Some(name) = self.names.remove(&key) {
             self.keys.remove(&name);
         }
+        true
     }
 
     /// The ids that are registered.

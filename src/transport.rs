@@ -219,21 +219,25 @@ impl Transport {
         user_data: u64,
     ) -> Result<XferId> {
         // Merging takes as long as the lists are long: other threads go on meanwhile. If they
-        // replace the peer by one with other blocks, it is done again.
-        let (mut inner, runs, terms) = loop {
-            let remote = self.enter()?.peers.usable(peer_id)?.region;
-            let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
-            let inner = self.enter()?;
-            let peer = inner.peers.usable(peer_id)?;
-            if peer.region == remote {
+        // remove or replace the peer, it is done again.
+        let (mut inner, terms, runs) = loop {
+            let (terms, remote) = {
+                let inner = self.enter()?;
+                let peer = inner.peers.usable(peer_id)?;
                 let terms = Terms {
                     peer: peer.key,
                     conn: peer.conn,
                     direction,
-                    bytes: runs.bytes(),
+                    bytes: 0,
                     user_data,
                 };
-                break (inner, runs, terms);
+                (terms, peer.region)
+            };
+            let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
+            let inner = self.enter()?;
+            if inner.peers.is_usable(terms.conn) {
+                let bytes = runs.bytes();
+                break (inner, Terms { bytes, ..terms }, runs);
             }
         };
         let op = OpId(inner.ledger.next_id());

@@ -64,6 +64,29 @@ fn a_failure_moves_no_bytes() {
 }
 
 #[test]
+fn places_that_are_skipped_do_not_pile_up() {
+    let [a, b] = keys();
+    for scope in [None, Some(a)] {
+        let mut ledger = Ledger::default();
+        let waits = ledger.open(terms(b, 1, Direction::Write));
+        ledger.end(waits, Ok(()));
+        for _ in 0..1000 {
+            let id = ledger.open(terms(a, 1, Direction::Write));
+            ledger.end(id, Ok(()));
+            let taken = ledger.take(Some(a)).map(|(_, completion)| completion.id);
+            assert_eq!(taken, Some(id));
+        }
+        for _ in 0..1000 {
+            let id = ledger.open(terms(a, 1, Direction::Write));
+            ledger.end(id, Ok(()));
+            ledger.take(scope).unwrap();
+        }
+        let places = [&ledger.line, &ledger.accounts[&a].line].map(|line| line.places.len());
+        assert!(places.iter().all(|places| *places < 70), "{places:?}");
+    }
+}
+
+#[test]
 fn the_oldest_end_surfaces_first() {
     let [a, b] = keys();
     let mut ledger = Ledger::default();

@@ -124,8 +124,8 @@ impl Inner {
 
     /// Names live while something can surface under them.
     fn forget_name(&mut self, key: PeerKey) {
-        if !self.ledger.uses(key) {
-            self.peers.sweep(key);
+        if !self.ledger.uses(key) && self.peers.sweep(key) {
+            self.ledger.close_account(key);
         }
     }
 

@@ -1,7 +1,9 @@
 //! What waits: transfers, each behind its predecessors to the same peer, and news to be told. Pure
 //! state; every operation costs at most the logarithm of what is queued.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
+
+use rustc_hash::FxHashMap;
 
 use crate::backend::{ConnId, Direction, Event, OpId};
 use crate::error::{Error, Result};
@@ -29,10 +31,10 @@ enum Place {
 #[derive(Default)]
 pub(super) struct Queue {
     next: u64,
-    places: HashMap<OpId, Place>,
+    places: FxHashMap<OpId, Place>,
     /// The transfers of each connection, first come, first served. A lane exists as long as its
     /// connection is in `turns`, or has its turn.
-    lanes: HashMap<ConnId, BTreeMap<u64, Transfer>>,
+    lanes: FxHashMap<ConnId, BTreeMap<u64, Transfer>>,
     /// Whose turn is next.
     turns: VecDeque<ConnId>,
     waiting: usize,

@@ -5,6 +5,7 @@
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
 //! - `lane`: connections and transfers as they are kept here.
 //! - `work`: what is posted when, and what an answer means.
+//! - `pace`: how often the engine is driven while nothing is known to move.
 //! - this file: the backend's calls.
 //!
 //! Without NIXL's progress thread nothing moves but inside [`Backend::progress`]. Over shared memory
@@ -21,16 +22,20 @@ mod engine;
 mod lane;
 mod library;
 mod metadata;
+mod pace;
 mod signals;
 mod work;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
 
 use self::address::Form;
 use self::engine::{Engine, State};
 use self::lane::{Lane, Op};
 use self::metadata::Metadata;
+use self::pace::Pace;
 use self::work::gather;
 use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
@@ -81,13 +86,6 @@ const INLINE_RUNS: usize = 16;
 const LANE_BYTES: u64 = 32 << 20;
 const LANE_REQUESTS: usize = 64;
 
-/// How often the engine is asked for incoming work while polls come fast: it costs microseconds.
-const DRIVE_EVERY: Duration = Duration::from_micros(200);
-
-/// A drive that took this long moved bytes, so the next one comes at once. Less says nothing: some
-/// for which the process had to wake up take 50 µs.
-const DRIVE_WORKED: Duration = Duration::from_micros(100);
-
 /// So many probes that fail, with so much time between, say that a peer cannot be reached any more.
 const MAX_PROBES: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(5);
@@ -100,22 +98,18 @@ pub struct Nixl {
     metadata: Vec<u8>,
     /// What the addresses of UCX look like; other plugins check their own.
     form: Option<Form>,
-    has_thread: bool,
     /// `None` when closed.
     engine: Option<Engine>,
     home: Home,
     lanes: BTreeMap<ConnId, Lane>,
-    ops: HashMap<OpId, Op>,
+    ops: FxHashMap<OpId, Op>,
     /// Lanes with work, in turn.
     rotation: VecDeque<ConnId>,
     /// What happened outside `progress`.
     pending: Vec<Event>,
     /// Reused by every post.
     pieces: Vec<Piece>,
-    last_drive: Instant,
-    drive_worked: bool,
-    /// When something moved last.
-    last_news: Instant,
+    pace: Pace,
 }
 
 impl Nixl {
@@ -145,24 +139,20 @@ impl Nixl {
             "UCX" => Some(Form::of(Metadata::parse(&metadata, "UCX")?.address)),
             _ => None,
         };
-        let now = Instant::now();
         Ok(Box::new(Nixl {
             name: agent_name.to_owned(),
             plugin: config.plugin().to_owned(),
             region: region.blocks(),
             metadata,
             form,
-            has_thread: config.progress_thread,
             engine: Some(engine),
             home: Home::here(),
             lanes: BTreeMap::new(),
-            ops: HashMap::new(),
+            ops: FxHashMap::default(),
             rotation: VecDeque::new(),
             pending: Vec::new(),
             pieces: Vec::new(),
-            last_drive: now,
-            drive_worked: false,
-            last_news: now,
+            pace: Pace::new(config.progress_thread, Instant::now()),
         }))
     }
 
@@ -206,18 +196,22 @@ impl Nixl {
         let Some(engine) = &mut self.engine else {
             return;
         };
-        if now.duration_since(self.last_drive) < DRIVE_EVERY && !self.drive_worked {
+        if !self.pace.wants_drive(now) {
             return;
         }
+        let before = processor_time();
         if let Err(error) = engine.drive() {
             log!(Debug, "{error}");
         }
-        self.last_drive = Instant::now();
-        self.drive_worked = self.last_drive.duration_since(now) >= DRIVE_WORKED;
-        if self.drive_worked {
-            self.last_news = self.last_drive;
-        }
+        self.pace
+            .drove(Instant::now(), processor_time().saturating_sub(before));
     }
+}
+
+/// What this thread has worked so far.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl Drop for Nixl {
@@ -397,7 +391,7 @@ impl Backend for Nixl {
                 }
             }
             if moved {
-                self.last_news = now;
+                self.pace.news(now);
             }
             if !moved || now >= deadline {
                 break;
@@ -405,7 +399,7 @@ impl Backend for Nixl {
         }
         events.append(&mut self.pending);
         if events.len() > before {
-            self.last_news = now;
+            self.pace.news(now);
         }
     }
 
@@ -413,19 +407,7 @@ impl Backend for Nixl {
         if !self.pending.is_empty() {
             return None;
         }
-        let quiet = self.last_news.elapsed();
-        let running = !self.rotation.is_empty();
-        Some(match quiet {
-            // The next bytes are probably there already.
-            _ if quiet < Duration::from_micros(200) && !self.has_thread => return None,
-            _ if quiet < Duration::from_millis(20) => Duration::from_micros(100),
-            _ if quiet < Duration::from_secs(1) || running => Duration::from_micros(500),
-            // NIXL's thread sees to what comes in.
-            _ if self.has_thread => Duration::from_millis(10),
-            // A peer's first write after a pause waits this long, and a caller that waits for
-            // nothing costs next to nothing.
-            _ => Duration::from_millis(2),
-        })
+        self.pace.nap(Instant::now(), !self.rotation.is_empty())
     }
 
     fn try_close(&mut self) -> Result<()> {
