@@ -73,8 +73,8 @@ impl Engine {
             params.push(("num_threads", config.num_threads.to_string()));
             // Smaller requests than NIXL's own limit are shared among its threads too: those that
             // are posted here are small.
-            let runs = (super::FIRST_PIECE / super::BYTES_PER_RUN) as u32;
-            let share = (runs / config.num_threads).max(1);
+            let runs = super::piece::RUNS_OF_A_SMALL_REQUEST;
+            let share = (runs / u64::from(config.num_threads)).max(1);
             params.push(("split_batch_size", share.to_string()));
         }
         if plugin == "UCX" {

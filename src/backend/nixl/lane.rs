@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
 use super::engine::Request;
+use super::piece::Speed;
 use crate::backend::{ConnId, Direction, OpId};
 use crate::error::Error;
 use crate::extents::{Cursor, Piece};
@@ -29,8 +30,8 @@ pub struct Lane {
     pub posted: VecDeque<Posted>,
     /// Bytes of it.
     pub posted_bytes: u64,
-    /// How much a request carries.
-    pub piece_bytes: u64,
+    /// How quickly posts return.
+    pub speed: Speed,
     /// Set while it is unclear whether a failure means that the peer is gone.
     pub doubt: Option<Doubt>,
     /// Waits in the rotation of lanes that have work.
@@ -88,13 +89,14 @@ pub struct Op {
 }
 
 impl Lane {
-    /// Keeps a request until it has ended.
-    pub fn keep(&mut self, request: Request, op: Option<OpId>, first: Piece, bytes: u64) {
+    /// Keeps a request for `pieces` until it has ended.
+    pub fn keep(&mut self, request: Request, op: Option<OpId>, pieces: &[Piece]) {
+        let bytes = pieces.iter().map(|piece| piece.len).sum();
         self.posted_bytes += bytes;
         self.posted.push_back(Posted {
             request,
             op,
-            first,
+            first: pieces[0],
             bytes,
         });
     }

@@ -5,6 +5,7 @@
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
 //! - `lane`: connections and transfers as they are kept here.
 //! - `work`: what is posted when, and what an answer means.
+//! - `piece`: how much is posted at once.
 //! - `pace`: how often the engine is driven while nothing is known to move.
 //! - this file: the backend's calls.
 //!
@@ -23,6 +24,7 @@ mod lane;
 mod library;
 mod metadata;
 mod pace;
+mod piece;
 mod signals;
 mod work;
 
@@ -36,7 +38,7 @@ use self::engine::{Engine, State};
 use self::lane::{Lane, Op};
 use self::metadata::Metadata;
 use self::pace::Pace;
-use self::work::gather;
+use self::piece::{Speed, gather};
 use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Piece, Runs};
@@ -62,18 +64,6 @@ impl NixlConfig {
         self.plugin.as_deref().unwrap_or("UCX")
     }
 }
-
-/// Bytes of a request. A lane starts with `FIRST_PIECE`, 0.1 ms where the post call copies, and goes
-/// up and down so that a post takes between `QUICK_POST` and `SLOW_POST`: over a network the call only
-/// hands the work over.
-const FIRST_PIECE: u64 = 512 << 10;
-const SMALLEST_PIECE: u64 = 256 << 10;
-const LARGEST_PIECE: u64 = 4 << 20;
-const QUICK_POST: Duration = Duration::from_micros(100);
-const SLOW_POST: Duration = Duration::from_micros(400);
-
-/// A run can cost a system call, which takes as long as it takes to copy so many bytes.
-const BYTES_PER_RUN: u64 = 4096;
 
 /// A transfer up to this size, in up to so many runs, is posted by the call that submits it: that
 /// costs less than to remember it.
@@ -196,7 +186,7 @@ impl Nixl {
         let Some(engine) = &mut self.engine else {
             return;
         };
-        if !self.pace.wants_drive(now) {
+        if !self.pace.wants_drive(now, !self.rotation.is_empty()) {
             return;
         }
         let before = processor_time();
@@ -276,7 +266,7 @@ impl Backend for Nixl {
             queue: Default::default(),
             posted: VecDeque::new(),
             posted_bytes: 0,
-            piece_bytes: FIRST_PIECE,
+            speed: Speed::unknown(),
             doubt: None,
             in_rotation: false,
         };
@@ -321,7 +311,7 @@ impl Backend for Nixl {
             && lane.posted.len() < LANE_REQUESTS;
         let mut failure = None;
         if at_once {
-            let bytes = gather(&mut op.cursor, INLINE_BYTES, &mut self.pieces);
+            gather(&mut op.cursor, INLINE_BYTES, &mut self.pieces);
             let first = self.pieces[0];
             match engine.post(
                 direction,
@@ -333,7 +323,7 @@ impl Backend for Nixl {
                 State::Done => return Ok(Start::Done),
                 State::Running(request) => {
                     op.posted = 1;
-                    lane.keep(request, Some(op_id), first, bytes);
+                    lane.keep(request, Some(op_id), &self.pieces);
                 }
                 State::Failed(reason) => failure = Some((first, reason)),
             }
@@ -374,6 +364,8 @@ impl Backend for Nixl {
         let before = events.len();
         let mut now = Instant::now();
         self.drive(now);
+        // Nothing is begun in the last part: what is worth a post takes longer.
+        let enough = deadline - deadline.saturating_duration_since(now) / 4;
         loop {
             let mut moved = false;
             for _ in 0..self.rotation.len() {
@@ -383,17 +375,17 @@ impl Backend for Nixl {
                 if let Some(lane) = self.lanes.get_mut(&conn) {
                     lane.in_rotation = false;
                 }
-                moved |= self.serve(conn, now, events);
+                moved |= self.serve(conn, now, deadline, events);
                 self.put_in_rotation(conn);
                 now = Instant::now();
-                if now >= deadline {
+                if now >= enough {
                     break;
                 }
             }
             if moved {
                 self.pace.news(now);
             }
-            if !moved || now >= deadline {
+            if !moved || now >= enough {
                 break;
             }
         }

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 /// How often the engine is asked for incoming work while polls come fast: it costs microseconds.
 const DRIVE_EVERY: Duration = Duration::from_micros(200);
+/// The same while requests are posted or asked for, which drives the engine as well.
+const DRIVE_AT_WORK: Duration = Duration::from_millis(2);
 
 /// A drive that worked this long moved bytes, so the next one comes at once. Less says nothing: one
 /// for which the process had to wake up works for up to 50 µs.
@@ -47,9 +49,10 @@ impl Pace {
         }
     }
 
-    /// Whether a poll should drive the engine.
-    pub fn wants_drive(&self, now: Instant) -> bool {
-        self.drive_worked || now.duration_since(self.last_drive) >= DRIVE_EVERY
+    /// Whether a poll should drive the engine. `at_work`: it has requests to see to.
+    pub fn wants_drive(&self, now: Instant, at_work: bool) -> bool {
+        let every = if at_work { DRIVE_AT_WORK } else { DRIVE_EVERY };
+        self.drive_worked || now.duration_since(self.last_drive) >= every
     }
 
     /// The engine was driven, which took `work` of processor time.
@@ -89,7 +92,7 @@ mod tests {
         let mut pace = Pace::new(has_thread, start);
         let (mut now, mut wakes) = (start, 0);
         while now - start < span {
-            if pace.wants_drive(now) {
+            if pace.wants_drive(now, false) {
                 now += wall;
                 pace.drove(now, work);
             }
@@ -127,14 +130,16 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(false, start);
         let later = start + Duration::from_secs(5);
-        assert!(pace.wants_drive(later));
+        assert!(pace.wants_drive(later, false));
         assert_eq!(pace.nap(later, false), Some(LONG_NAP));
         pace.drove(later, Duration::from_millis(1));
-        assert!(pace.wants_drive(later));
+        assert!(pace.wants_drive(later, false));
         assert_eq!(pace.nap(later, false), None);
         pace.drove(later, Duration::ZERO);
-        assert!(!pace.wants_drive(later));
-        assert!(pace.wants_drive(later + DRIVE_EVERY));
+        assert!(!pace.wants_drive(later, false));
+        assert!(pace.wants_drive(later + DRIVE_EVERY, false));
+        assert!(!pace.wants_drive(later + DRIVE_EVERY, true));
+        assert!(pace.wants_drive(later + DRIVE_AT_WORK, true));
     }
 
     #[test]

@@ -8,7 +8,13 @@ use super::*;
 
 impl Nixl {
     /// One lane's turn: takes what has ended, posts one more piece. True if anything moved.
-    pub(super) fn serve(&mut self, conn: ConnId, now: Instant, events: &mut Vec<Event>) -> bool {
+    pub(super) fn serve(
+        &mut self,
+        conn: ConnId,
+        now: Instant,
+        deadline: Instant,
+        events: &mut Vec<Event>,
+    ) -> bool {
         let mut moved = self.reap(conn, now, events);
         moved |= self.settle_doubt(conn, now, events);
         let Some(lane) = self.lanes.get(&conn) else {
@@ -19,7 +25,7 @@ impl Nixl {
             && lane.doubt.is_none()
             && let Some(&op) = lane.queue.first()
         {
-            self.post_piece(conn, op, now);
+            self.post_piece(conn, op, now, deadline);
             self.finish_if_ended(op, events);
             moved = true;
         }
@@ -69,8 +75,8 @@ impl Nixl {
         self.ops.get_mut(&op).expect("it has posted pieces").posted -= 1;
     }
 
-    /// Posts the next piece of `op`, which has one left.
-    fn post_piece(&mut self, conn: ConnId, op_id: OpId, now: Instant) {
+    /// Posts the next part of `op`, which has one left: as much as there is time for.
+    fn post_piece(&mut self, conn: ConnId, op_id: OpId, now: Instant, deadline: Instant) {
         let (Some(engine), Some(lane), Some(op)) = (
             &mut self.engine,
             self.lanes.get_mut(&conn),
@@ -78,14 +84,13 @@ impl Nixl {
         ) else {
             return;
         };
-        let limit = lane.piece_bytes;
-        let bytes = gather(&mut op.cursor, limit, &mut self.pieces);
+        let size = lane.speed.size_for(deadline.saturating_duration_since(now));
+        gather(&mut op.cursor, size, &mut self.pieces);
         let first = self.pieces[0];
-        let is_full = !op.cursor.is_done();
-        if !is_full {
+        if op.cursor.is_done() {
             lane.queue.remove(&op_id);
         }
-        let start = Instant::now();
+        let before = processor_time();
         let state = engine.post(
             op.direction,
             &lane.alias,
@@ -93,17 +98,13 @@ impl Nixl {
             &lane.remote,
             &self.pieces,
         );
-        let took = start.elapsed();
-        if took > SLOW_POST {
-            lane.piece_bytes = (limit / 2).max(SMALLEST_PIECE);
-        } else if took < QUICK_POST && is_full {
-            lane.piece_bytes = (limit * 2).min(LARGEST_PIECE);
-        }
+        let work = processor_time().saturating_sub(before);
+        lane.speed.learn(&self.pieces, work);
         match state {
             State::Done => {}
             State::Running(request) => {
                 op.posted += 1;
-                lane.keep(request, Some(op_id), first, bytes);
+                lane.keep(request, Some(op_id), &self.pieces);
             }
             State::Failed(reason) => self.failed(conn, op_id, first, reason, now),
         }
@@ -211,7 +212,7 @@ impl Nixl {
             State::Done => self.end_doubt(conn, events),
             State::Running(request) => {
                 doubt.probing = true;
-                lane.keep(request, None, probe, probe.len);
+                lane.keep(request, None, &[probe]);
             }
             State::Failed(_) => self.probe_failed(conn),
         }
@@ -278,18 +279,4 @@ impl Nixl {
         }
         self.lanes.remove(&conn);
     }
-}
-
-/// Takes the next pieces of a transfer, for one request of about `limit` bytes. Returns their bytes.
-pub(super) fn gather(cursor: &mut Cursor, limit: u64, pieces: &mut Vec<Piece>) -> u64 {
-    pieces.clear();
-    let mut bytes = 0;
-    while bytes < limit && (pieces.len() as u64) < limit / BYTES_PER_RUN {
-        let Some(piece) = cursor.next_piece(limit - bytes) else {
-            break;
-        };
-        bytes += piece.len;
-        pieces.push(piece);
-    }
-    bytes
 }
