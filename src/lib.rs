@@ -9,6 +9,7 @@
 //! - [`peers`]: registrations of peers, their fault state, their generations.
 //! - [`backend`]: what moves bytes: LOCAL (same host), NIXL (through NIXL's library).
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
+//! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
 //! - [`fingerprint`]: canonical JSON and its hash.
 //! - `process`, [`log`], [`error`]: used by all.
@@ -18,6 +19,7 @@ pub mod error;
 pub mod extents;
 mod ffi;
 pub mod fingerprint;
+pub mod layout;
 pub mod ledger;
 pub mod log;
 pub mod peers;

@@ -16,6 +16,7 @@ use crate::backend::{Backend, ConnId, Direction, Kind, OpId, Start};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::Runs;
 use crate::fingerprint;
+use crate::layout::Layout;
 use crate::ledger::{Counts, Terms};
 use crate::process::Home;
 use crate::region::{LocalRegion, Region};
@@ -173,14 +174,15 @@ impl Transport {
                 self.region.block_len()
             );
         }
-        let remote = Region::new(base, num_blocks, block_len)
-            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
+        let remote: Layout = Region::new(base, num_blocks, block_len)
+            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?
+            .into();
         inner.last_conn += 1;
         let conn = ConnId(inner.last_conn);
         let replaces = inner.peers.get(peer_id).ok().map(|old| old.conn);
         inner
             .backend
-            .connect(conn, metadata, remote, replaces)
+            .connect(conn, metadata, &remote, replaces)
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         if inner.remove_peer(peer_id) {
             self.news.notify_all();
@@ -219,13 +221,16 @@ impl Transport {
         user_data: u64,
     ) -> Result<XferId> {
         // Merging takes as long as the lists are long: other threads go on meanwhile. If they
-        // replace the peer by one with other blocks, it is done again.
+        // replace the peer, whose blocks are others then, it is done again.
         let (mut inner, runs, terms) = loop {
-            let remote = self.enter()?.peers.usable(peer_id)?.region;
+            let inner = self.enter()?;
+            let peer = inner.peers.usable(peer_id)?;
+            let (conn, remote) = (peer.conn, peer.layout.clone());
+            drop(inner);
             let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
             let inner = self.enter()?;
             let peer = inner.peers.usable(peer_id)?;
-            if peer.region == remote {
+            if peer.conn == conn {
                 let terms = Terms {
                     peer: peer.key,
                     conn: peer.conn,
