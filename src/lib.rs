@@ -11,10 +11,12 @@
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
+//! - [`descriptor`]: a transport's blocks as MessagePack, and those of a peer.
 //! - [`fingerprint`]: canonical JSON and its hash.
 //! - `process`, [`log`], [`error`]: used by all.
 
 pub mod backend;
+pub mod descriptor;
 pub mod error;
 pub mod extents;
 mod ffi;
