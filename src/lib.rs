@@ -11,6 +11,7 @@
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
 //! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
+//! - [`handshake`]: what two nodes must agree on, as one blob.
 //! - [`descriptor`]: a transport's blocks as MessagePack, and those of a peer.
 //! - [`fingerprint`]: canonical JSON and its hash.
 //! - `process`, [`log`], [`error`]: used by all.
@@ -21,6 +22,7 @@ pub mod error;
 pub mod extents;
 mod ffi;
 pub mod fingerprint;
+pub mod handshake;
 pub mod layout;
 pub mod ledger;
 pub mod log;
