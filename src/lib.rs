@@ -7,12 +7,12 @@
 //! - [`transport`]: one transport; ties the rooms below together under one lock.
 //! - [`ledger`]: the life of every transfer id; a pure state machine.
 //! - [`peers`]: registrations of peers, their fault state, their generations.
+//! - [`handshake`]: what two nodes must agree on, as one blob.
 //! - [`backend`]: what moves bytes: LOCAL (same host), NIXL (through NIXL's library).
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
+//! - [`descriptor`]: a transport's blocks as MessagePack, and those of a peer.
 //! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
-//! - [`handshake`]: what two nodes must agree on, as one blob.
-//! - [`descriptor`]: a transport's blocks as MessagePack, and those of a peer.
 //! - [`fingerprint`]: canonical JSON and its hash.
 //! - `process`, [`log`], [`error`]: used by all.
 
