@@ -2,9 +2,11 @@
 //! sides, and a cursor that hands out a transfer in pieces of bounded size.
 
 use crate::error::{Result, fail};
+use crate::layout::Layout;
 use crate::region::Region;
 
-/// `blocks` consecutive blocks from local block `local` and remote block `remote` on.
+/// `blocks` blocks that lie one after the other on both sides, from local block `local` and remote
+/// block `remote` on.
 ///
 /// Indices, not addresses: 12 bytes a run keep the submission of 100,000 scattered blocks cheap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,10 +24,12 @@ pub struct Run {
 pub struct Runs {
     runs: Vec<Run>,
     bytes: u64,
+    remote: Layout,
 }
 
 impl Runs {
-    /// Checks every index against its side's region, then merges neighbours.
+    /// Checks every index against its side's blocks, then merges neighbours. Remote blocks are
+    /// neighbours by their addresses, whatever their indexes.
     ///
     /// An index may be repeated. Where destinations repeat, the caller finds one of the written
     /// blocks there; which one is not said.
@@ -33,7 +37,7 @@ impl Runs {
         local_idxs: &[u32],
         remote_idxs: &[u32],
         local: &Region,
-        remote: &Region,
+        remote: &Layout,
     ) -> Result<Runs> {
         if local_idxs.len() != remote_idxs.len() {
             fail!(
@@ -58,40 +62,40 @@ impl Runs {
                 local.block_len()
             );
         };
-        check("local_idxs", local_idxs, "the region", local)?;
-        check("remote_idxs", remote_idxs, "the peer's region", remote)?;
+        check("local_idxs", local_idxs, "the region", local.num_blocks())?;
+        check(
+            "remote_idxs",
+            remote_idxs,
+            "the peer's region",
+            remote.num_blocks(),
+        )?;
 
         // Memory that is reserved and not touched costs nothing; growing would copy.
         let mut runs: Vec<Run> = Vec::new();
         if runs.try_reserve_exact(local_idxs.len()).is_err() {
             fail!(NoMemory, "no memory to remember {count} blocks");
         }
-        let mut pairs = local_idxs.iter().copied().zip(remote_idxs.iter().copied());
-        let (first_local, first_remote) = pairs.next().expect("the lists are not empty");
-        let mut run = Run {
-            local: first_local,
-            remote: first_remote,
-            blocks: 1,
-        };
-        for (l, r) in pairs {
-            // 64-bit sums: a run may end at index 2^32 - 1.
-            let extends = u64::from(run.local) + u64::from(run.blocks) == u64::from(l)
-                && u64::from(run.remote) + u64::from(run.blocks) == u64::from(r)
-                && run.blocks < u32::MAX;
-            if extends {
-                run.blocks += 1;
-            } else {
-                runs.push(run);
-                run = Run {
-                    local: l,
-                    remote: r,
-                    blocks: 1,
-                };
+        // Each kind of layout gets a loop of its own: most are uniform, and need no addresses.
+        match remote {
+            Layout::Uniform(_) => join(local_idxs, remote_idxs, &mut runs, |run, next| {
+                u64::from(run.remote) + u64::from(run.blocks) == u64::from(next)
+            }),
+            Layout::Table(table) => {
+                let addresses = table.addresses();
+                let block_len = remote.block_len();
+                // The sum is the end of a block of the run: it does not wrap.
+                join(local_idxs, remote_idxs, &mut runs, |run, next| {
+                    addresses[run.remote as usize] + u64::from(run.blocks) * block_len
+                        == addresses[next as usize]
+                })
             }
         }
-        runs.push(run);
         runs.shrink_to_fit();
-        Ok(Runs { runs, bytes })
+        Ok(Runs {
+            runs,
+            bytes,
+            remote: remote.clone(),
+        })
     }
 
     /// The runs, at least one.
@@ -105,30 +109,59 @@ impl Runs {
     }
 }
 
-fn check(name: &str, idxs: &[u32], owner: &str, region: &Region) -> Result<()> {
+/// Appends the runs of two lists that are not empty. `follows` says whether a remote block lies
+/// right behind a run.
+fn join(
+    local_idxs: &[u32],
+    remote_idxs: &[u32],
+    runs: &mut Vec<Run>,
+    follows: impl Fn(&Run, u32) -> bool,
+) {
+    let start = |(local, remote)| Run {
+        local,
+        remote,
+        blocks: 1,
+    };
+    let mut pairs = local_idxs.iter().copied().zip(remote_idxs.iter().copied());
+    let mut run = start(pairs.next().expect("the lists are not empty"));
+    for (local, remote) in pairs {
+        // 64-bit sums: a run may end at index 2^32 - 1.
+        let extends = u64::from(run.local) + u64::from(run.blocks) == u64::from(local)
+            && follows(&run, remote)
+            && run.blocks < u32::MAX;
+        if extends {
+            run.blocks += 1;
+        } else {
+            runs.push(run);
+            run = start((local, remote));
+        }
+    }
+    runs.push(run);
+}
+
+fn check(name: &str, idxs: &[u32], owner: &str, num_blocks: u64) -> Result<()> {
     // One branch-free pass finds that all is well; only a failure looks for the culprit.
     let max = idxs.iter().copied().max().unwrap_or(0);
-    if u64::from(max) < region.num_blocks() {
+    if u64::from(max) < num_blocks {
         return Ok(());
     }
     let (at, index) = idxs
         .iter()
         .enumerate()
-        .find(|(_, index)| u64::from(**index) >= region.num_blocks())
+        .find(|(_, index)| u64::from(**index) >= num_blocks)
         .expect("the maximum is out of range");
     fail!(
         OutOfRange,
-        "{name}[{at}] is {index}, but {owner} has {} blocks",
-        region.num_blocks()
+        "{name}[{at}] is {index}, but {owner} has {num_blocks} blocks"
     )
 }
 
-/// A stretch of memory to move: byte offsets into the two regions.
+/// A stretch of memory to move: byte offsets from where the two sides begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Piece {
     /// Offset into the local region.
     pub local: u64,
-    /// Offset into the remote region.
+    /// Offset from the base of the remote layout.
     pub remote: u64,
     /// Bytes, at least 1.
     pub len: u64,
@@ -145,10 +178,10 @@ pub struct Cursor {
 
 impl Cursor {
     /// A cursor at the start of `runs`.
-    pub fn new(runs: Runs, block_len: u64) -> Cursor {
+    pub fn new(runs: Runs) -> Cursor {
         Cursor {
+            block_len: runs.remote.block_len(),
             runs,
-            block_len,
             at: 0,
             done_in_run: 0,
         }
@@ -161,7 +194,7 @@ impl Cursor {
         let len = left.min(max);
         let piece = Piece {
             local: u64::from(run.local) * self.block_len + self.done_in_run,
-            remote: u64::from(run.remote) * self.block_len + self.done_in_run,
+            remote: self.runs.remote.offset(run.remote) + self.done_in_run,
             len,
         };
         if len == left {
@@ -199,9 +232,27 @@ mod tests {
         Region::new(0x10000, blocks, len).unwrap()
     }
 
+    /// Both sides have the same blocks.
+    fn merge(local_idxs: &[u32], remote_idxs: &[u32], both: Region) -> Result<Runs> {
+        Runs::merge(local_idxs, remote_idxs, &both, &both.into())
+    }
+
+    fn table(addresses: &[u64], block_len: u64) -> Layout {
+        let addresses = addresses.iter().copied();
+        let most = addresses.len();
+        let layout = Layout::of_blocks(addresses.map(Ok), block_len, most).unwrap();
+        assert!(matches!(layout, Layout::Table(_)));
+        layout
+    }
+
+    fn parts(runs: &Runs) -> Vec<(u32, u32, u32)> {
+        let part = |run: &Run| (run.local, run.remote, run.blocks);
+        runs.as_slice().iter().map(part).collect()
+    }
+
     #[test]
     fn names_the_bad_index() {
-        let (l, r) = (region(512, 64), region(7, 64));
+        let (l, r) = (region(512, 64), Layout::from(region(7, 64)));
         let error = Runs::merge(&[0, 1, 2, 512], &[0, 1, 2, 3], &l, &r).unwrap_err();
         assert_eq!(error.status, Status::OutOfRange);
         assert_eq!(
@@ -219,12 +270,9 @@ mod tests {
     #[test]
     fn refuses_empty_and_unequal_lists() {
         let r = region(8, 64);
+        assert_eq!(merge(&[], &[], r).unwrap_err().status, Status::InvalidArg);
         assert_eq!(
-            Runs::merge(&[], &[], &r, &r).unwrap_err().status,
-            Status::InvalidArg
-        );
-        assert_eq!(
-            Runs::merge(&[1], &[1, 2], &r, &r).unwrap_err().status,
+            merge(&[1], &[1, 2], r).unwrap_err().status,
             Status::InvalidArg
         );
     }
@@ -232,25 +280,16 @@ mod tests {
     #[test]
     fn merges_only_what_is_contiguous_on_both_sides() {
         let r = region(100, 64);
-        let runs = Runs::merge(&[1, 2, 3, 4, 9], &[5, 6, 8, 9, 10], &r, &r).unwrap();
-        let expected = [(1, 5, 2), (3, 8, 2), (9, 10, 1)];
-        let got: Vec<_> = runs
-            .as_slice()
-            .iter()
-            .map(|r| (r.local, r.remote, r.blocks))
-            .collect();
-        assert_eq!(got, expected);
+        let runs = merge(&[1, 2, 3, 4, 9], &[5, 6, 8, 9, 10], r).unwrap();
+        assert_eq!(parts(&runs), [(1, 5, 2), (3, 8, 2), (9, 10, 1)]);
         assert_eq!(runs.bytes(), 5 * 64);
     }
 
     #[test]
     fn the_bytes_of_all_blocks_do_not_wrap() {
         let r = Region::new(4096, 1, 1 << 62).unwrap();
-        assert_eq!(
-            Runs::merge(&[0; 3], &[0; 3], &r, &r).unwrap().bytes(),
-            3 << 62
-        );
-        let error = Runs::merge(&[0; 4], &[0; 4], &r, &r).unwrap_err();
+        assert_eq!(merge(&[0; 3], &[0; 3], r).unwrap().bytes(), 3 << 62);
+        let error = merge(&[0; 4], &[0; 4], r).unwrap_err();
         assert_eq!(error.status, Status::InvalidArg);
         assert!(error.message.starts_with("count is 4"), "{error}");
     }
@@ -258,8 +297,8 @@ mod tests {
     #[test]
     fn offsets_are_64_bit() {
         let r = Region::new(0x1000, 1 << 20, 1 << 21).unwrap();
-        let runs = Runs::merge(&[4096], &[4097], &r, &r).unwrap();
-        let piece = Cursor::new(runs, r.block_len()).next_piece(64).unwrap();
+        let runs = merge(&[4096], &[4097], r).unwrap();
+        let piece = Cursor::new(runs).next_piece(64).unwrap();
         assert_eq!(
             (piece.local, piece.remote),
             (1 << 33, (1 << 33) + (1 << 21))
@@ -269,8 +308,28 @@ mod tests {
     #[test]
     fn the_highest_index_does_not_wrap() {
         let r = Region::new(1, 1 << 32, 1).unwrap();
-        let runs = Runs::merge(&[u32::MAX, 0], &[u32::MAX, 0], &r, &r).unwrap();
+        let runs = merge(&[u32::MAX, 0], &[u32::MAX, 0], r).unwrap();
         assert_eq!(runs.as_slice().len(), 2);
+    }
+
+    #[test]
+    fn the_blocks_of_a_list_are_neighbours_by_address() {
+        let l = region(10, 64);
+        // Blocks 0, 1 and 3 follow on each other in the peer's memory, though not in the list; block 2
+        // does not follow on block 1; block 4 is block 0 once more.
+        let r = table(&[1000, 1064, 5000, 1128, 1000], 64);
+        let runs = Runs::merge(&[0, 1, 2, 3, 4, 5], &[0, 1, 3, 2, 4, 1], &l, &r).unwrap();
+        assert_eq!(parts(&runs), [(0, 0, 3), (3, 2, 1), (4, 4, 2)]);
+        let mut cursor = Cursor::new(runs);
+        let pieces: Vec<_> = std::iter::from_fn(|| cursor.next_piece(u64::MAX))
+            .map(|piece| (piece.local, piece.remote, piece.len))
+            .collect();
+        assert_eq!(pieces, [(0, 0, 192), (192, 4000, 64), (256, 0, 128)]);
+        let error = Runs::merge(&[0], &[5], &l, &r).unwrap_err();
+        assert_eq!(
+            error.message,
+            "remote_idxs[0] is 5, but the peer's region has 5 blocks"
+        );
     }
 
     proptest! {
@@ -282,9 +341,8 @@ mod tests {
             max in 1u64..100,
         ) {
             let (l, r): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
-            let regions = region(12, block_len);
-            let runs = Runs::merge(&l, &r, &regions, &regions).unwrap();
-            let mut cursor = Cursor::new(runs, block_len);
+            let runs = merge(&l, &r, region(12, block_len)).unwrap();
+            let mut cursor = Cursor::new(runs);
             prop_assert_eq!(cursor.total_bytes(), pairs.len() as u64 * block_len);
             let mut bytes = Vec::new();
             while let Some(piece) = cursor.next_piece(max) {
@@ -295,6 +353,42 @@ mod tests {
             prop_assert_eq!(cursor.runs_left(), 0);
             let expected: Vec<_> = pairs.iter().flat_map(|(l, r)| {
                 (0..block_len).map(move |i| (u64::from(*l) * block_len + i, u64::from(*r) * block_len + i))
+            }).collect();
+            prop_assert_eq!(bytes, expected);
+        }
+
+        // The same for a list, with blocks that overlap, touch and repeat; and no two pieces could
+        // have been one.
+        #[test]
+        fn pieces_are_the_blocks_of_a_list(
+            pairs in prop::collection::vec((0u32..12, 0u32..12), 1..60),
+            mut addresses in prop::collection::vec((1u64..8).prop_map(|i| i * 4), 11),
+            block_len in prop::sample::select(vec![4u64, 8, 12, 16]),
+            max in 1u64..100,
+        ) {
+            // No formula makes this one.
+            addresses.push(addresses[10]);
+            let remote = table(&addresses, block_len);
+            let (l, r): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
+            let runs = Runs::merge(&l, &r, &region(12, block_len), &remote).unwrap();
+            for pair in runs.as_slice().windows(2) {
+                let end = |start: u64, run: &Run| start + u64::from(run.blocks) * block_len;
+                let local = |run: &Run| u64::from(run.local) * block_len;
+                let at = |run: &Run| addresses[run.remote as usize];
+                prop_assert!(
+                    end(local(&pair[0]), &pair[0]) != local(&pair[1])
+                        || end(at(&pair[0]), &pair[0]) != at(&pair[1])
+                );
+            }
+            let mut cursor = Cursor::new(runs);
+            let mut bytes = Vec::new();
+            while let Some(piece) = cursor.next_piece(max) {
+                let remote = remote.base() + piece.remote;
+                bytes.extend((0..piece.len).map(|i| (piece.local + i, remote + i)));
+            }
+            let expected: Vec<_> = pairs.iter().flat_map(|(l, r)| {
+                let (local, remote) = (u64::from(*l) * block_len, addresses[*r as usize]);
+                (0..block_len).map(move |i| (local + i, remote + i))
             }).collect();
             prop_assert_eq!(bytes, expected);
         }

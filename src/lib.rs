@@ -7,17 +7,23 @@
 //! - [`transport`]: one transport; ties the rooms below together under one lock.
 //! - [`ledger`]: the life of every transfer id; a pure state machine.
 //! - [`peers`]: registrations of peers, their fault state, their generations.
+//! - [`handshake`]: what two nodes must agree on, as one blob.
 //! - [`backend`]: what moves bytes: LOCAL (same host), NIXL (through NIXL's library).
 //! - [`extents`]: index lists to merged runs, and runs to pieces.
+//! - [`descriptor`]: a transport's blocks as MessagePack, and those of a peer.
+//! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
 //! - [`fingerprint`]: canonical JSON and its hash.
 //! - `process`, [`log`], [`error`]: used by all.
 
 pub mod backend;
+pub mod descriptor;
 pub mod error;
 pub mod extents;
 mod ffi;
 pub mod fingerprint;
+pub mod handshake;
+pub mod layout;
 pub mod ledger;
 pub mod log;
 pub mod peers;

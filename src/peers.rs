@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::backend::ConnId;
 use crate::error::{Error, Quoted, Result, Status, fail};
-use crate::region::Region;
+use crate::layout::Layout;
 
 /// A peer id as a number, valid while the id is registered or a transfer of it can still surface.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -27,7 +27,7 @@ pub struct Registration {
     /// The name it has with the backend.
     pub conn: ConnId,
     /// The peer's blocks.
-    pub region: Region,
+    pub layout: Layout,
     strikes: u32,
     has_failed: bool,
     fault: Option<Error>,
@@ -54,7 +54,7 @@ pub struct Peers {
 
 impl Peers {
     /// Registers `name`, which is not registered now.
-    pub fn insert(&mut self, name: &str, conn: ConnId, region: Region) {
+    pub fn insert(&mut self, name: &str, conn: ConnId, layout: Layout) {
         let key = match self.keys.get(name) {
             Some(key) => *key,
             None => {
@@ -69,7 +69,7 @@ impl Peers {
         let registration = Registration {
             key,
             conn,
-            region,
+            layout,
             strikes: 0,
             has_failed: false,
             fault: None,
@@ -191,9 +191,10 @@ impl Registration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::region::Region;
 
-    fn region() -> Region {
-        Region::new(4096, 4, 64).unwrap()
+    fn blocks() -> Layout {
+        Region::new(4096, 4, 64).unwrap().into()
     }
 
     fn failure(status: Status) -> Result<()> {
@@ -204,7 +205,7 @@ mod tests {
     fn three_failures_in_a_row_fault_a_peer() {
         let mut peers = Peers::default();
         let conn = ConnId(1);
-        peers.insert("a", conn, region());
+        peers.insert("a", conn, blocks());
         let backend = failure(Status::Backend);
         let first = Some(Remark::FirstFailure("a", backend.as_ref().unwrap_err()));
         assert_eq!(peers.record(conn, &backend), first);
@@ -234,7 +235,7 @@ mod tests {
     #[test]
     fn one_lost_connection_faults_at_once() {
         let mut peers = Peers::default();
-        peers.insert("a", ConnId(1), region());
+        peers.insert("a", ConnId(1), blocks());
         assert!(
             peers
                 .record(ConnId(1), &failure(Status::PeerLost))
@@ -246,11 +247,11 @@ mod tests {
     #[test]
     fn stragglers_of_an_old_registration_do_not_harm_the_new_one() {
         let mut peers = Peers::default();
-        peers.insert("a", ConnId(1), region());
+        peers.insert("a", ConnId(1), blocks());
         let key = peers.get("a").unwrap().key;
         assert_eq!(peers.remove("a").unwrap().conn, ConnId(1));
         assert_eq!(peers.get("a").unwrap_err().status, Status::NotFound);
-        peers.insert("a", ConnId(2), region());
+        peers.insert("a", ConnId(2), blocks());
         assert_eq!(peers.record(ConnId(1), &failure(Status::PeerLost)), None);
         assert!(peers.get("a").unwrap().fault().is_none());
         assert_eq!(
@@ -263,7 +264,7 @@ mod tests {
     #[test]
     fn a_name_lives_until_it_is_swept() {
         let mut peers = Peers::default();
-        peers.insert("a", ConnId(1), region());
+        peers.insert("a", ConnId(1), blocks());
         let key = peers.key("a").unwrap();
         peers.sweep(key);
         assert!(peers.get("a").is_ok(), "a registered name is not swept");

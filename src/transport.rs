@@ -16,6 +16,7 @@ use crate::backend::{Backend, ConnId, Direction, Kind, OpId, Start};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::Runs;
 use crate::fingerprint;
+use crate::layout::Layout;
 use crate::ledger::{Counts, Terms};
 use crate::process::Home;
 use crate::region::{LocalRegion, Region};
@@ -173,14 +174,15 @@ impl Transport {
                 self.region.block_len()
             );
         }
-        let remote = Region::new(base, num_blocks, block_len)
-            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
+        let remote: Layout = Region::new(base, num_blocks, block_len)
+            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?
+            .into();
         inner.last_conn += 1;
         let conn = ConnId(inner.last_conn);
         let replaces = inner.peers.get(peer_id).ok().map(|old| old.conn);
         inner
             .backend
-            .connect(conn, metadata, remote, replaces)
+            .connect(conn, metadata, &remote, replaces)
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         if inner.remove_peer(peer_id) {
             self.news.notify_all();
@@ -231,7 +233,7 @@ impl Transport {
                     bytes: 0,
                     user_data,
                 };
-                (terms, peer.region)
+                (terms, peer.layout.clone())
             };
             let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
             let inner = self.enter()?;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use datatransport::backend::{Backend, ConnId, Direction, Event, OpId, Stop};
 use datatransport::error::Status;
 use datatransport::extents::Runs;
+use datatransport::layout::Layout;
 use datatransport::region::Region;
 use local_common::{
     Backing, Child, Described, HugePages, Node, body, holdings, mappings_of, pattern, serve, status,
@@ -152,6 +153,74 @@ fn only_the_range_asked_for_is_reached() {
             assert!(error.message.contains(named), "{error}");
         }
     }
+}
+
+fn list(addresses: &[u64], block_len: u64) -> Layout {
+    let most = addresses.len();
+    Layout::of_blocks(addresses.iter().copied().map(Ok), block_len, most).unwrap()
+}
+
+/// Writes to blocks of a list, reads others, and looks at all bytes. `there` are the peer's.
+fn through_a_list(
+    node: &mut Node,
+    peer: &Described,
+    before: &[u8],
+    there: &mut dyn FnMut() -> Vec<u8>,
+) {
+    node.memory.put(&pattern(2, node.memory.bytes));
+    // In no order, with gaps; 1 and 2 follow on each other; 4 overlaps 1 and 2; 5 is 0 once more.
+    let at: [usize; 6] = [62_000, 3000, 4000, 9250, 3500, 62_000];
+    let addresses = at.map(|at| peer.region.base() + at as u64);
+    let blocks = list(&addresses, 1000);
+    let conn = node.connect(&peer.metadata, blocks.clone()).unwrap();
+    let (mut want_there, mut want_here) = (before.to_vec(), node.memory.get());
+    for (local, remote) in [(10, 1), (11, 2), (3, 3), (0, 5)] {
+        let from = &want_here[local * 1000..][..1000];
+        want_there[at[remote]..][..1000].copy_from_slice(from);
+    }
+    for (local, remote) in [(20, 4), (21, 0), (22, 5), (23, 1), (24, 2)] {
+        let from = &want_there[at[remote]..][..1000];
+        want_here[local * 1000..][..1000].copy_from_slice(from);
+    }
+    let (locals, remotes) = ([10, 11, 3, 0], [1, 2, 3, 5]);
+    node.run(conn, Direction::Write, &locals, &remotes, &blocks)
+        .unwrap();
+    let (locals, remotes) = ([20, 21, 22, 23, 24], [4, 0, 5, 1, 2]);
+    node.run(conn, Direction::Read, &locals, &remotes, &blocks)
+        .unwrap();
+    assert!(there() == want_there, "the peer's blocks differ");
+    assert!(node.memory.get() == want_here, "the own blocks differ");
+    node.local.disconnect(conn);
+
+    let outside = [(0, -1), (5, 63_001), (2, -999), (1, 64_000)];
+    for (index, past) in outside {
+        let mut addresses = addresses;
+        addresses[index] = peer.region.base().wrapping_add_signed(past);
+        let refused = node.connect(&peer.metadata, list(&addresses, 1000));
+        let error = refused.unwrap_err();
+        assert_eq!(error.status, Status::Incompatible);
+        let block = format!("block {index} of the peer, at {:#x},", addresses[index]);
+        assert!(error.message.contains(&block), "{error}");
+    }
+    let shorter = node.connect(&peer.metadata, list(&addresses, 999));
+    assert_eq!(shorter.unwrap_err().status, Status::Incompatible);
+}
+
+#[test]
+fn blocks_of_a_list() {
+    for backing in [Backing::Shared, Backing::Foreign] {
+        let mut child = Child::new();
+        let peer = child.create(backing, 64, 1000);
+        child.ask("fill 1").unwrap();
+        let mut node = Node::new(Backing::Foreign, 64, 1000);
+        through_a_list(&mut node, &peer, &pattern(1, 64_000), &mut || child.bytes());
+        assert_eq!(mappings_of(ino(&peer, "region_fd")), 0, "{backing:?}");
+    }
+    let target = Node::new(Backing::Foreign, 64, 1000);
+    target.memory.put(&pattern(3, 64_000));
+    let mut node = Node::new(Backing::Foreign, 64, 1000);
+    let there = &mut || target.memory.get();
+    through_a_list(&mut node, &target.described(), &pattern(3, 64_000), there);
 }
 
 #[test]
@@ -346,7 +415,7 @@ fn a_forked_child_has_no_part_in_it() {
     let peer = child.create(Backing::Shared, 16, 4096);
     let mut node = Node::new(Backing::Foreign, 16, 4096);
     let conn = node.connect_to(&peer).unwrap();
-    let runs = Runs::merge(&[0], &[0], &node.region, &peer.region).unwrap();
+    let runs = Runs::merge(&[0], &[0], &node.region, &peer.region.into()).unwrap();
     // SAFETY: the child only uses the transport and ends without unwinding or running handlers.
     let pid = unsafe { libc::fork() };
     if pid == 0 {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::extents::Runs;
-use crate::region::Region;
+use crate::layout::Layout;
 
 pub mod local;
 pub mod nixl;
@@ -92,8 +92,9 @@ pub trait Backend: Send {
     /// What a peer needs to reach this transport. The same bytes on every call.
     fn metadata(&self) -> &[u8];
 
-    /// Prepares access to `remote`, memory of the peer that `metadata` (untrusted) describes. Other
-    /// connections, also to the same peer, stay as they are. On failure nothing is left behind.
+    /// Prepares access to `remote`, blocks of the peer that `metadata` (untrusted) describes: each must
+    /// lie in memory that the metadata speaks of. Other connections, also to the same peer, stay as
+    /// they are. On failure nothing is left behind.
     ///
     /// `replaces` is the connection that the caller gives up next if this one succeeds: the same
     /// peer, perhaps restarted.
@@ -101,7 +102,7 @@ pub trait Backend: Send {
         &mut self,
         conn: ConnId,
         metadata: &[u8],
-        remote: Region,
+        remote: &Layout,
         replaces: Option<ConnId>,
     ) -> Result<()>;
 
@@ -109,7 +110,7 @@ pub trait Backend: Send {
     /// keeps what it needs until it ends.
     fn disconnect(&mut self, conn: ConnId);
 
-    /// Takes on a transfer, whose runs lie inside both regions. It never waits, and copies at most
+    /// Takes on a transfer, whose runs are blocks of this side and of the connection's `remote`. It never waits, and copies at most
     /// a few small blocks itself. `Err` means that nothing runs; status `PeerLost` means that the
     /// connection is of no use any more.
     fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start>;

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status};
 use crate::extents::Runs;
-use crate::region::Region;
+use crate::layout::Layout;
 
 /// The test's side of a [`Sim`].
 #[derive(Clone, Default)]
@@ -142,7 +142,7 @@ impl Backend for Sim {
         &mut self,
         conn: ConnId,
         _metadata: &[u8],
-        _remote: Region,
+        _remote: &Layout,
         replaces: Option<ConnId>,
     ) -> Result<()> {
         let mut state = self.0.0.lock();

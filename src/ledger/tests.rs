@@ -9,7 +9,11 @@ use crate::region::Region;
 fn keys() -> [PeerKey; 2] {
     let mut peers = Peers::default();
     for (conn, name) in ["a", "b"].into_iter().enumerate() {
-        peers.insert(name, ConnId(conn as u64), Region::new(4096, 1, 1).unwrap());
+        peers.insert(
+            name,
+            ConnId(conn as u64),
+            Region::new(4096, 1, 1).unwrap().into(),
+        );
     }
     [peers.key("a").unwrap(), peers.key("b").unwrap()]
 }

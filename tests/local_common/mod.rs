@@ -13,6 +13,7 @@ use datatransport::backend::local::{Local, alloc};
 use datatransport::backend::{Backend, ConnId, Direction, Event, OpId, Start};
 use datatransport::error::{Error, Result, Status};
 use datatransport::extents::Runs;
+use datatransport::layout::Layout;
 use datatransport::region::{LocalRegion, Region};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -224,10 +225,10 @@ impl Node {
         self.next
     }
 
-    pub fn connect(&mut self, metadata: &[u8], remote: Region) -> Result<ConnId> {
+    pub fn connect(&mut self, metadata: &[u8], remote: impl Into<Layout>) -> Result<ConnId> {
         let conn = ConnId(self.id());
         self.local
-            .connect(conn, metadata, remote, None)
+            .connect(conn, metadata, &remote.into(), None)
             .map(|()| conn)
     }
 
@@ -248,10 +249,10 @@ impl Node {
         direction: Direction,
         locals: &[u32],
         remotes: &[u32],
-        remote: &Region,
+        remote: &(impl Clone + Into<Layout>),
     ) -> Result<OpId> {
         let op = OpId(self.id());
-        let runs = Runs::merge(locals, remotes, &self.region, remote)?;
+        let runs = Runs::merge(locals, remotes, &self.region, &remote.clone().into())?;
         if self.local.start(conn, op, direction, runs)? == Start::Done {
             self.untold.push(Event::Ended { op, result: Ok(()) });
         }
@@ -273,7 +274,7 @@ impl Node {
         direction: Direction,
         locals: &[u32],
         remotes: &[u32],
-        remote: &Region,
+        remote: &(impl Clone + Into<Layout>),
     ) -> Result<()> {
         let op = self.start(conn, direction, locals, remotes, remote)?;
         self.until(|event| match event {

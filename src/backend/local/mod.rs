@@ -56,6 +56,7 @@ use self::region_file::OwnFile;
 use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Runs};
+use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{LocalRegion, Region};
 
@@ -295,7 +296,7 @@ impl Backend for Local {
         &mut self,
         conn: ConnId,
         metadata: &[u8],
-        remote: Region,
+        remote: &Layout,
         _replaces: Option<ConnId>,
     ) -> Result<()> {
         let Some(open) = self.open() else {
@@ -312,7 +313,7 @@ impl Backend for Local {
         let peer = Peer::connect(
             &Metadata::parse(metadata)?,
             metadata::digest(metadata),
-            &remote,
+            remote,
             &self.host,
             self.process,
         )?;
@@ -341,7 +342,7 @@ impl Backend for Local {
             Some(Link::Lost(error)) => return Err(error.clone()),
             None => fail!(NotFound, "there is no connection {}", conn.0),
         };
-        let mut cursor = Cursor::new(runs, self.region.block_len());
+        let mut cursor = Cursor::new(runs);
         let now = cursor.total_bytes() <= INLINE_BYTES
             && cursor.runs_left() <= INLINE_RUNS
             && !self.queue.has_work_for(conn);

@@ -13,8 +13,8 @@ use super::space::Space;
 use crate::backend::Direction;
 use crate::error::{Result, Status, fail};
 use crate::extents::Cursor;
+use crate::layout::Layout;
 use crate::log::log;
-use crate::region::Region;
 
 /// The control page, in messages.
 const CONTROL: &str = "the control page";
@@ -40,12 +40,12 @@ struct Process {
 }
 
 impl Peer {
-    /// Finds the peer that `metadata`, with this digest, describes, and a way to `remote`, a part of
+    /// Finds the peer that `metadata`, with this digest, describes, and a way to `remote`, blocks in
     /// its region.
     pub(super) fn connect(
         metadata: &Metadata,
         digest: u128,
-        remote: &Region,
+        remote: &Layout,
         host: &Host,
         own: ProcessId,
     ) -> Result<Peer> {
@@ -77,7 +77,7 @@ impl Peer {
     fn connect_process(
         metadata: &Metadata,
         digest: u128,
-        remote: &Region,
+        remote: &Layout,
         own: ProcessId,
     ) -> Result<(Peer, String)> {
         let id = metadata.process;

@@ -8,7 +8,7 @@ use super::errno::{failed, of_io};
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Cursor;
-use crate::region::Region;
+use crate::layout::Layout;
 
 /// Most that one `process_vm` call moves; more at once is not faster.
 const CALL_BYTES: u64 = 1 << 20;
@@ -28,12 +28,12 @@ pub(super) struct ProcessVm {
 impl ProcessVm {
     /// Finds out whether the kernel permits it, by reading the first and the last byte, and by
     /// writing to the fuse, where nothing of worth is.
-    pub(super) fn open(pid: u32, fuse: u64, remote: &Region) -> Result<ProcessVm> {
+    pub(super) fn open(pid: u32, fuse: u64, remote: &Layout) -> Result<ProcessVm> {
         let way = ProcessVm {
             pid,
             fuse: fuse as usize,
             base: remote.base(),
-            len: remote.bytes(),
+            len: remote.span(),
         };
         let mut bytes = [0u8; 2];
         let start = bytes.as_mut_ptr() as usize;
@@ -235,6 +235,7 @@ mod tests {
     use crate::backend::local::fuse::Fuse;
     use crate::backend::local::mapping::page_size;
     use crate::extents::Runs;
+    use crate::region::Region;
     use proptest::prelude::*;
     use std::process::id;
 
@@ -279,7 +280,8 @@ mod tests {
     fn a_region_that_is_not_mapped_is_found_at_once() {
         let page = page_size() as usize;
         let (address, _file) = alloc::alloc(2 * page).unwrap();
-        let whole = Region::new(address as u64, 2, page as u64).unwrap();
+        let region = Region::new(address as u64, 2, page as u64).unwrap();
+        let whole = Layout::from(region);
         let fuse = Fuse::create().unwrap();
         assert!(ProcessVm::open(id(), fuse.address(), &whole).is_ok());
         // SAFETY: the second page of memory that only this test knows of, and never touches.
@@ -295,10 +297,10 @@ mod tests {
             pid: id(),
             fuse: fuse.address() as usize,
             base: whole.base(),
-            len: whole.bytes(),
+            len: whole.span(),
         };
-        let runs = Runs::merge(&[0, 1], &[0, 1], &whole, &whole).unwrap();
-        let mut cursor = Cursor::new(runs, page as u64);
+        let runs = Runs::merge(&[0, 1], &[0, 1], &region, &whole).unwrap();
+        let mut cursor = Cursor::new(runs);
         let error = way.step(memory, Direction::Write, &mut cursor).unwrap_err();
         assert_eq!(error.status, Status::Backend);
         // SAFETY: the first page, mapped until here and not used below.
@@ -309,7 +311,8 @@ mod tests {
     fn nothing_is_copied_behind_a_blown_fuse() {
         let page = page_size() as usize;
         let (address, _file) = alloc::alloc(page).unwrap();
-        let whole = Region::new(address as u64, 1, page as u64).unwrap();
+        let region = Region::new(address as u64, 1, page as u64).unwrap();
+        let whole = Layout::from(region);
         let fuse = Fuse::create().unwrap();
         let way = ProcessVm::open(id(), fuse.address(), &whole).unwrap();
         let mut here = vec![7u8; page];
@@ -321,8 +324,8 @@ mod tests {
         // SAFETY: the memory of `alloc`, mapped until the end of the test.
         let target = unsafe { Memory::new(address as u64, page as u64) };
         let step = |direction| {
-            let runs = Runs::merge(&[0], &[0], &whole, &whole).unwrap();
-            way.step(memory, direction, &mut Cursor::new(runs, page as u64))
+            let runs = Runs::merge(&[0], &[0], &region, &whole).unwrap();
+            way.step(memory, direction, &mut Cursor::new(runs))
         };
         let content = || {
             super::super::copy::copy(other, 0, target, 0, page as u64);
@@ -345,7 +348,7 @@ mod tests {
     fn failures_say_what_to_do() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
-        let region = Region::new(4096, 1, 1).unwrap();
+        let region = Region::new(4096, 1, 1).unwrap().into();
         assert_eq!(
             ProcessVm::open(child.id(), 4096, &region)
                 .unwrap_err()

@@ -178,11 +178,11 @@ mod tests {
 
     fn transfer(op: u64) -> Transfer {
         let region = Region::new(4096, 1, 1).unwrap();
-        let runs = Runs::merge(&[0], &[0], &region, &region).unwrap();
+        let runs = Runs::merge(&[0], &[0], &region, &region.into()).unwrap();
         Transfer {
             op: OpId(op),
             direction: Direction::Write,
-            cursor: Cursor::new(runs, 1),
+            cursor: Cursor::new(runs),
         }
     }
 

@@ -13,6 +13,7 @@ use super::registry;
 use crate::backend::Direction;
 use crate::error::{Error, Result, fail};
 use crate::extents::Cursor;
+use crate::layout::Layout;
 use crate::region::{LocalRegion, Region};
 
 /// Most that one step moves by plain copying.
@@ -36,9 +37,9 @@ pub(super) enum Reach {
 }
 
 impl Reach {
-    /// A way to `remote`, which lies in the region of `peer`, another process. Also says why the
+    /// A way to `remote`, blocks in the region of `peer`, another process. Also says why the
     /// way was chosen.
-    pub(super) fn open(peer: &Metadata, remote: &Region) -> Result<(Reach, String)> {
+    pub(super) fn open(peer: &Metadata, remote: &Layout) -> Result<(Reach, String)> {
         let why = match &peer.region_file {
             None => "it has no file descriptor".to_owned(),
             Some(file) => match map(peer, file, remote) {
@@ -99,8 +100,8 @@ fn plain_step(local: Memory, remote: Memory, direction: Direction, cursor: &mut 
     }
 }
 
-/// Maps just the pages of `remote`.
-fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
+/// Maps just the pages from the lowest block of `remote` to the highest.
+fn map(peer: &Metadata, region: &RegionFile, remote: &Layout) -> Result<Reach> {
     let (file, kind) = open_memory(peer.process.pid(), region.file, "the region's file")?;
     let refused = |errno: rustix::io::Errno| Error::new(status_of(errno), errno.to_string());
     // Without the seal the peer could cut the file short, and a copy would end in SIGBUS.
@@ -116,7 +117,7 @@ fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
     let stat = fstat(&file).map_err(refused)?;
     // Both sums were checked when the metadata was: the region lies in its file without wrapping.
     let start = region.offset + (remote.base() - peer.region.base());
-    let end = start + remote.bytes();
+    let end = start + remote.span();
     if (stat.st_size as u64) < end {
         fail!(
             Incompatible,
@@ -139,7 +140,7 @@ fn map(peer: &Metadata, region: &RegionFile, remote: &Region) -> Result<Reach> {
     let address = mapping.address() as u64 + (start - first);
     // SAFETY: the mapping has these bytes, readable and writable; the file cannot shrink below
     // them; and the mapping lives as long as the `Reach` whose copies use it.
-    let memory = unsafe { Memory::new(address, remote.bytes()) };
+    let memory = unsafe { Memory::new(address, remote.span()) };
     Ok(Reach::Mapped {
         memory,
         _mapping: mapping,
@@ -155,30 +156,41 @@ pub(super) fn own_memory(region: LocalRegion, backing: Option<Backing>) -> Resul
     Ok(unsafe { Memory::new(region.base(), region.bytes()) })
 }
 
-/// A way to `remote`, a part of the region of a transport of this process: it is simply there.
-pub(super) fn same_process(peer: &registry::Entry, remote: &Region) -> Result<Reach> {
+/// A way to `remote`, blocks in the region of a transport of this process: it is simply there.
+pub(super) fn same_process(peer: &registry::Entry, remote: &Layout) -> Result<Reach> {
     check_range(&peer.region, remote)?;
     // SAFETY: the transport found its region mapped, readable and writable. Its owner keeps it so
     // until the gate is shut and nobody is inside, and copies are made only with a pass of the gate.
     Ok(Reach::SameProcess(unsafe {
-        Memory::new(remote.base(), remote.bytes())
+        Memory::new(remote.base(), remote.span())
     }))
 }
 
-/// Refuses a range that does not consist of blocks of the peer's region.
-pub(super) fn check_range(region: &Region, remote: &Region) -> Result<()> {
-    if !region.covers(remote) {
-        fail!(
-            Incompatible,
-            "the peer's range {:#x} to {:#x}, base_addr and num_blocks, is outside the region {:#x} to {:#x} of its \
-             metadata",
-            remote.base(),
-            remote.end(),
-            region.base(),
-            region.end()
-        );
-    }
+/// Refuses blocks that are not all in the peer's region, and a range that does not consist of its
+/// blocks. (A list says of each block where it is: there it may be anywhere in the region.)
+pub(super) fn check_range(region: &Region, remote: &Layout) -> Result<()> {
+    let (start, end) = (region.base(), region.end());
     let block_len = region.block_len();
+    match remote {
+        Layout::Uniform(range) if !region.covers(range) => fail!(
+            Incompatible,
+            "the peer's range {:#x} to {:#x}, base_addr and num_blocks, is outside the region {start:#x} to {end:#x} \
+             of its metadata",
+            range.base(),
+            range.end()
+        ),
+        Layout::Table(table) if remote.base() < start || end < remote.end() => {
+            // Both sums were checked: the region and each block end below 2^64.
+            let outside = |at: &u64| *at < start || end < *at + remote.block_len();
+            let index = table.addresses().iter().position(outside).unwrap_or(0);
+            fail!(
+                Incompatible,
+                "block {index} of the peer, at {:#x}, is outside the region {start:#x} to {end:#x} of its metadata",
+                table.addresses()[index]
+            )
+        }
+        _ => {}
+    }
     if remote.block_len() != block_len {
         fail!(
             Incompatible,
@@ -186,14 +198,16 @@ pub(super) fn check_range(region: &Region, remote: &Region) -> Result<()> {
             remote.block_len()
         );
     }
-    let past = (remote.base() - region.base()) % block_len;
+    let Layout::Uniform(range) = remote else {
+        return Ok(());
+    };
+    let past = (range.base() - start) % block_len;
     if past != 0 {
         fail!(
             Incompatible,
             "base_addr is {:#x}, which is {past} bytes past the start of one of the peer's blocks: they have \
-             {block_len} bytes each, from {:#x} on",
-            remote.base(),
-            region.base()
+             {block_len} bytes each, from {start:#x} on",
+            range.base()
         );
     }
     Ok(())
@@ -249,11 +263,11 @@ mod tests {
                 }
             }
             let (local, remote) = (region_of(&here, block_len), region_of(&there, block_len));
-            let runs = Runs::merge(&locals, &remotes, &local, &remote).unwrap();
-            let mut cursor = Cursor::new(runs, block_len);
+            let runs = Runs::merge(&locals, &remotes, &local, &remote.into()).unwrap();
+            let mut cursor = Cursor::new(runs);
             let fuse = Fuse::create().unwrap();
             let way = if by_kernel {
-                Reach::ProcessVm(ProcessVm::open(id(), fuse.address(), &remote).unwrap())
+                Reach::ProcessVm(ProcessVm::open(id(), fuse.address(), &remote.into()).unwrap())
             } else {
                 Reach::SameProcess(memory_of(&mut there))
             };

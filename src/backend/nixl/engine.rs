@@ -11,6 +11,7 @@ use nixl_sys::{
 };
 
 use super::NixlConfig;
+use super::coverage::Coverage;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Piece;
@@ -150,18 +151,18 @@ impl Engine {
         direction: Direction,
         alias: &str,
         local: &Region,
-        remote: &Region,
+        remote: &Coverage,
         pieces: &[Piece],
     ) -> State<Request> {
         self.local.clear();
         self.remote.clear();
         for piece in pieces {
-            let address = |base: u64, offset: u64| (base + offset) as usize;
-            let len = piece.len as usize;
-            self.local
-                .add_desc(address(local.base(), piece.local), len, 0);
-            self.remote
-                .add_desc(address(remote.base(), piece.remote), len, 0);
+            let mut here = local.base() + piece.local;
+            for (there, len) in remote.parts(piece.remote, piece.len) {
+                self.local.add_desc(here as usize, len as usize, 0);
+                self.remote.add_desc(there as usize, len as usize, 0);
+                here += len;
+            }
         }
         let operation = match direction {
             Direction::Write => XferOp::Write,

@@ -3,12 +3,12 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
 
+use super::coverage::Coverage;
 use super::engine::Request;
 use super::piece::Speed;
 use crate::backend::{ConnId, Direction, OpId};
 use crate::error::Error;
 use crate::extents::{Cursor, Piece};
-use crate::region::Region;
 
 /// One registration of one peer, with an endpoint of its own.
 pub struct Lane {
@@ -18,8 +18,8 @@ pub struct Lane {
     pub agent: String,
     /// See `agent`.
     pub address: Vec<u8>,
-    /// The peer's blocks.
-    pub remote: Region,
+    /// The memory that the peer's blocks lie in.
+    pub remote: Coverage,
     /// False once the transport gave it up; it stays until nothing of it runs.
     pub registered: bool,
     /// Why the peer is gone, if it is.

@@ -7,8 +7,9 @@
 //!
 //! A blob is `nixlSerDes|`, then records `key | u64 length | bytes | '|'`, integers little-endian.
 
+use super::coverage::Coverage;
 use crate::error::{Error, Result, Status, fail};
-use crate::region::Region;
+use crate::layout::Layout;
 
 const MAGIC: &[u8] = b"nixlSerDes|";
 
@@ -125,28 +126,22 @@ impl<'a> Metadata<'a> {
         })
     }
 
-    /// That every byte of `remote` was registered by the peer, in one piece.
-    pub fn check_covers(&self, remote: &Region) -> Result<()> {
-        let covered = self
-            .regions
-            .iter()
-            .any(|&(start, end)| start <= remote.base() && remote.end() <= end);
-        if !covered {
+    /// What holds the blocks of `remote`: the peer registered each of them, in one piece.
+    pub fn check_covers(&self, remote: &Layout) -> Result<Coverage> {
+        Coverage::new(&self.regions, remote).map_err(|(block, address)| {
             let registered = self.regions.iter().take(3);
             let registered: Vec<_> = registered
                 .map(|(start, end)| format!("{start:#x}..{end:#x}"))
                 .collect();
-            fail!(
-                Incompatible,
-                "agent {:?} did not register all of {:#x}..{:#x}; it has {} region(s) of host memory: {}",
+            let message = format!(
+                "agent {:?} did not register all of block {block}, {address:#x}..{:#x}; it has {} region(s) of host memory: {}",
                 self.agent,
-                remote.base(),
-                remote.end(),
+                address + remote.block_len(),
                 self.regions.len(),
                 registered.join(", ")
             );
-        }
-        Ok(())
+            Error::new(Status::Incompatible, message)
+        })
     }
 
     /// The same blob under another name.

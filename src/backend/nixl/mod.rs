@@ -2,6 +2,7 @@
 //!
 //! - `library`, `signals`: finding NIXL at run time without harm to the process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
+//! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
 //! - `lane`: connections and transfers as they are kept here.
 //! - `work`: what is posted when, and what an answer means.
@@ -19,6 +20,7 @@
 //! blob have nothing to do with each other.
 
 mod address;
+mod coverage;
 mod engine;
 mod lane;
 mod library;
@@ -42,6 +44,7 @@ use self::piece::{Speed, gather};
 use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Piece, Runs};
+use crate::layout::Layout;
 use crate::log::log;
 use crate::process::Home;
 use crate::region::{LocalRegion, Region};
@@ -228,14 +231,14 @@ impl Backend for Nixl {
         &mut self,
         conn: ConnId,
         metadata: &[u8],
-        remote: Region,
+        remote: &Layout,
         replaces: Option<ConnId>,
     ) -> Result<()> {
         let Some(engine) = &self.engine else {
             fail!(Closed, "the transport is closed");
         };
         let metadata = Metadata::parse(metadata, &self.plugin)?;
-        metadata.check_covers(&remote)?;
+        let remote = metadata.check_covers(remote)?;
         if let Some(form) = &self.form
             && !form.fits(metadata.address)
         {
@@ -298,7 +301,7 @@ impl Backend for Nixl {
         let mut op = Op {
             conn,
             direction,
-            cursor: Cursor::new(runs, self.region.block_len()),
+            cursor: Cursor::new(runs),
             posted: 0,
             error: None,
             stopping: false,

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::region::Region;
 
 const BASE: u64 = 0x7f00_0000_1000;
 const LEN: u64 = 1 << 20;
@@ -82,7 +83,7 @@ fn takes_several_regions() {
     let metadata = Metadata::parse(&blob, "UCX").unwrap();
     let covers = |base, blocks| {
         metadata
-            .check_covers(&Region::new(base, blocks, 4096).unwrap())
+            .check_covers(&Region::new(base, blocks, 4096).unwrap().into())
             .is_ok()
     };
     assert!(covers(BASE, 256) && covers(4096, 2) && covers(8192, 1));
@@ -145,9 +146,9 @@ fn regions_do_not_wrap() {
     let Ok(metadata) = Metadata::parse(&blob, "UCX") else {
         panic!("a device id is no malformed metadata")
     };
-    let inside = Region::new(BASE, 1, 64).unwrap();
+    let inside = Region::new(BASE, 1, 64).unwrap().into();
     assert_eq!(
-        metadata.check_covers(&inside).unwrap_err().status,
+        metadata.check_covers(&inside).err().unwrap().status,
         Status::Incompatible
     );
 }
