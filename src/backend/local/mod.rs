@@ -6,6 +6,7 @@
 //! - `errno`: what failures of the kernel mean.
 //! - `mapping`, [`alloc`], `copy`: memory of this process.
 //! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
 //! - `gate`, `fuse`: how a transport takes its memory back without the help of its peers.
@@ -22,6 +23,7 @@ mod foreign;
 mod fuse;
 mod gate;
 mod identity;
+mod locks;
 mod mapping;
 mod maps;
 mod memory_file;
@@ -33,6 +35,7 @@ mod reach;
 mod region_file;
 mod registry;
 mod space;
+mod words;
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
