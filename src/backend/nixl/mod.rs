@@ -32,7 +32,7 @@ use self::engine::{Engine, State};
 use self::lane::{Lane, Op};
 use self::metadata::Metadata;
 use self::work::gather;
-use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Piece, Runs};
 use crate::log::log;
@@ -240,6 +240,10 @@ impl Backend for Nixl {
         &self.metadata
     }
 
+    fn agent_name(&self, metadata: &[u8]) -> Result<String> {
+        Ok(Metadata::parse(metadata, &self.plugin)?.agent.to_owned())
+    }
+
     fn connect(
         &mut self,
         conn: ConnId,
@@ -374,6 +378,16 @@ impl Backend for Nixl {
             return Stop::Stopped;
         }
         Stop::Draining
+    }
+
+    fn send(&mut self, _conn: ConnId, _message: &[u8]) -> Result<()> {
+        fail!(Unavailable, "messages over NIXL do not exist yet");
+    }
+
+    fn receive(&mut self, _most: usize, _messages: &mut Vec<Message>) {}
+
+    fn refused_messages(&self) -> u64 {
+        0
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
