@@ -5,6 +5,7 @@
 //! calls it under its own lock, one call at a time. In a forked child it is dropped and never called:
 //! dropping gives back what belongs to the child and touches nothing that is shared.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
@@ -65,6 +66,18 @@ pub enum Event {
     },
 }
 
+/// The longest message that is sent.
+pub const MAX_MESSAGE: usize = 64 << 10;
+
+/// A message from a transport that has this one as a peer; this one need not know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    /// The name that the sender gave itself.
+    pub sender: Arc<str>,
+    /// What it sent.
+    pub bytes: Vec<u8>,
+}
+
 /// How far a transfer got when it was started.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Start {
@@ -92,6 +105,9 @@ pub trait Backend: Send {
     /// What a peer needs to reach this transport. The same bytes on every call.
     fn metadata(&self) -> &[u8];
 
+    /// The name that the peer with this metadata (untrusted) gave itself.
+    fn agent_name(&self, metadata: &[u8]) -> Result<String>;
+
     /// Prepares access to `remote`, blocks of the peer that `metadata` (untrusted) describes: each must
     /// lie in memory that the metadata speaks of. Other connections, also to the same peer, stay as
     /// they are. On failure nothing is left behind.
@@ -118,6 +134,22 @@ pub trait Backend: Send {
     /// Stops a running transfer, one for which no event was given out yet. May be asked again.
     fn stop(&mut self, op: OpId) -> Stop;
 
+    /// Hands a message of 1 to [`MAX_MESSAGE`] bytes to the peer of `conn`. It never waits.
+    ///
+    /// `Ok`: the message reaches the peer, once, after all that were sent to it before, even if
+    /// nothing of this backend is called any more and the process ends. `Err` means that nothing was
+    /// sent. Status `Busy` or `NoMemory`: there is no room for it now, so try again later, and before
+    /// any later message. `PeerLost`: the connection is of no use any more.
+    fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()>;
+
+    /// Appends up to `most` messages that have come, those of one sender in their order. What is not
+    /// asked for stays where it is, and when too much does, its senders have no room.
+    fn receive(&mut self, most: usize, messages: &mut Vec<Message>);
+
+    /// How often there was no room for a message, here or at a peer, and how often something was
+    /// thrown away that no sender of this library would send.
+    fn refused_messages(&self) -> u64;
+
     /// Does work until `deadline` (exceeded by one small piece at most), fairly between connections,
     /// and appends what happened.
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>);
@@ -126,7 +158,8 @@ pub trait Backend: Send {
     fn idle_for(&self) -> Option<Duration>;
 
     /// Gives up the transport's memory: no new access by peers, registrations and handles released.
-    /// Every transfer has ended or answered `stop`. `Err` (status `Timeout`) says what could still
+    /// Every transfer has ended or answered `stop`; messages that were sent are not lost by it. `Err`
+    /// (status `Timeout`) says what could still
     /// touch the memory: call again later. After `Ok` only `metadata` and `kind` may be called.
     fn try_close(&mut self) -> Result<()>;
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use super::{Backend, ConnId, Direction, Event, Kind, MAX_MESSAGE, Message, OpId, Start, Stop};
 use crate::error::{Error, Result, Status};
 use crate::extents::Runs;
 use crate::layout::Layout;
@@ -21,6 +21,11 @@ struct State {
     /// What the next calls of `connect` and `start` answer; `Ok` when nothing is scripted.
     connects: VecDeque<Error>,
     starts: VecDeque<Error>,
+    /// What the next calls of `send` answer.
+    sends: VecDeque<Error>,
+    sent: Vec<(u64, Vec<u8>)>,
+    /// What `receive` has to give.
+    inbox: VecDeque<Message>,
     /// While it is not 0, `stop` answers `Draining`, and counts it down.
     stubborn: u64,
     /// While set, transfers are done as soon as they start.
@@ -62,6 +67,32 @@ impl Script {
             .lock()
             .starts
             .push_back(Error::new(status, "scripted start"));
+    }
+
+    /// The next `send` fails.
+    pub fn fail_send(&self, status: Status) {
+        self.0
+            .lock()
+            .sends
+            .push_back(Error::new(status, "scripted send"));
+    }
+
+    /// The messages that were sent, and over which connections.
+    pub fn sent(&self) -> Vec<(u64, Vec<u8>)> {
+        self.0.lock().sent.clone()
+    }
+
+    /// A message comes.
+    pub fn deliver(&self, sender: &str, bytes: &[u8]) {
+        self.0.lock().inbox.push_back(Message {
+            sender: sender.into(),
+            bytes: bytes.to_vec(),
+        });
+    }
+
+    /// How many messages nobody has received.
+    pub fn undelivered(&self) -> usize {
+        self.0.lock().inbox.len()
     }
 
     /// From now on transfers cannot (or can) be stopped.
@@ -138,6 +169,12 @@ impl Backend for Sim {
         b"sim"
     }
 
+    /// The metadata as text.
+    fn agent_name(&self, metadata: &[u8]) -> Result<String> {
+        String::from_utf8(metadata.to_vec())
+            .map_err(|_| Error::new(Status::InvalidArg, "scripted metadata is a name"))
+    }
+
     fn connect(
         &mut self,
         conn: ConnId,
@@ -206,6 +243,30 @@ impl Backend for Sim {
         }
         state.ops.remove(&op);
         Stop::Stopped
+    }
+
+    fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
+        let mut state = self.0.0.lock();
+        assert!(
+            state.conns.contains(&conn),
+            "send over a connection that does not exist"
+        );
+        assert!((1..=MAX_MESSAGE).contains(&message.len()));
+        if let Some(error) = state.sends.pop_front() {
+            return Err(error);
+        }
+        state.sent.push((conn.0, message.to_vec()));
+        Ok(())
+    }
+
+    fn receive(&mut self, most: usize, messages: &mut Vec<Message>) {
+        let mut state = self.0.0.lock();
+        let count = most.min(state.inbox.len());
+        messages.extend(state.inbox.drain(..count));
+    }
+
+    fn refused_messages(&self) -> u64 {
+        0
     }
 
     fn progress(&mut self, _deadline: Instant, events: &mut Vec<Event>) {

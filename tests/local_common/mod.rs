@@ -2,6 +2,8 @@
 //! they are told. A child is this test program again, running only its test `child_main`.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod messages;
+
 use std::io::{BufRead, BufReader, Write, stdin, stdout};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -206,18 +208,26 @@ pub struct Node {
 
 impl Node {
     pub fn new(backing: Backing, blocks: u64, block_len: u64) -> Node {
+        Node::named("node", backing, blocks, block_len)
+    }
+
+    pub fn named(name: &str, backing: Backing, blocks: u64, block_len: u64) -> Node {
+        Node::create(name, backing, blocks, block_len).unwrap()
+    }
+
+    fn create(name: &str, backing: Backing, blocks: u64, block_len: u64) -> Result<Node> {
         let memory = Memory::new(backing, (blocks * block_len) as usize);
         let region = Region::new(memory.address as u64, blocks, block_len).unwrap();
         let fd = memory.fd.as_ref().map(|fd| (fd.as_raw_fd(), 0));
         // SAFETY: the node drops its transport before its memory.
-        let local = Local::create(unsafe { LocalRegion::new(region) }, fd, "node").unwrap();
-        Node {
+        let local = Local::create(unsafe { LocalRegion::new(region) }, fd, name)?;
+        Ok(Node {
             local,
             region,
             memory,
             untold: Vec::new(),
             next: 0,
-        }
+        })
     }
 
     pub fn id(&mut self) -> u64 {
@@ -391,8 +401,18 @@ impl Child {
 
     /// Has the child make its transport.
     pub fn create(&mut self, backing: Backing, blocks: u64, block_len: u64) -> Described {
+        self.create_named("node", backing, blocks, block_len)
+    }
+
+    pub fn create_named(
+        &mut self,
+        name: &str,
+        backing: Backing,
+        blocks: u64,
+        block_len: u64,
+    ) -> Described {
         let answer = self
-            .ask(&format!("create {backing:?} {blocks} {block_len}"))
+            .ask(&format!("create {backing:?} {blocks} {block_len} {name}"))
             .unwrap();
         let (base, metadata) = answer.split_once(' ').unwrap();
         Described {
@@ -466,7 +486,7 @@ fn command(
     match words[0] {
         "create" => {
             let backing = Backing::named(words[1]);
-            let made = node.insert(Node::new(backing, number(2), number(3)));
+            let made = node.insert(Node::create(words[4], backing, number(2), number(3))?);
             return Ok(format!(
                 "{} {}",
                 made.region.base(),
@@ -476,6 +496,19 @@ fn command(
         "dumpable0" => {
             use rustix::process::{DumpableBehavior, set_dumpable_behavior};
             set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
+            return Ok(String::new());
+        }
+        "fsize" => {
+            use rustix::process::{Resource, Rlimit, setrlimit};
+            let limit = Some(number(1));
+            setrlimit(
+                Resource::Fsize,
+                Rlimit {
+                    current: limit,
+                    maximum: limit,
+                },
+            )
+            .unwrap();
             return Ok(String::new());
         }
         "seccomp" => {
@@ -556,7 +589,7 @@ fn command(
             }
         }
         "close" => node.local.try_close()?,
-        other => panic!("unknown command {other}"),
+        _ => return messages::command(node, *peer, words),
     }
     Ok(String::new())
 }
@@ -638,7 +671,7 @@ pub fn body(metadata: &[u8]) -> serde_json::Value {
 pub fn forge(body: &serde_json::Value) -> Vec<u8> {
     use sha2::{Digest, Sha256};
     let body = body.to_string();
-    let mut blob = b"DTLOCAL\0\x01\0\0\0".to_vec();
+    let mut blob = b"DTLOCAL\0\x02\0\0\0".to_vec();
     blob.extend((body.len() as u32).to_le_bytes());
     blob.extend(body.as_bytes());
     let sum = Sha256::digest(&blob);

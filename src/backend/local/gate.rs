@@ -15,22 +15,21 @@
 //! peer's lock is therefore not believed; but a peer that forks, is in the middle of a copy, and
 //! starts another program is waited for until that child is gone.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 use rustix::io::Errno;
 
-use super::errno::{failed, of_io};
+use super::errno::failed;
 use super::identity::ProcessId;
-use super::mapping::Mapping;
+use super::locks::{is_locked, lock, unlock};
 use super::memory_file;
+use super::words::{Words, sealed_size};
 use crate::error::{Error, Result, Status, fail};
 
 /// Bytes of the page. The layout is 64-bit words: line 0 is the header, each other line of 64 bytes
 /// one peer's slot, so that peers do not share cache lines.
 const BYTES: usize = 64 << 10;
-const WORDS: usize = BYTES / 8;
 const LINE: usize = 8;
 const SLOTS: usize = BYTES / 64 - 1;
 
@@ -60,45 +59,26 @@ fn byte_of(index: usize) -> i64 {
     index as i64 + 1
 }
 
-/// A mapped control page. The other processes that map it may write anything anywhere in it.
+/// A mapped control page.
 #[derive(Debug)]
 pub(super) struct Page {
-    mapping: Mapping,
+    words: Words,
 }
 
 impl Page {
-    fn words(&self) -> &[AtomicU64] {
-        let start = self.mapping.address() as *const AtomicU64;
-        // SAFETY: the mapping has this many bytes, starts at a page, lives as long as `self`, and
-        // its size is sealed, so that no access can fail. Others change it, hence atomics. Nothing
-        // calls this in a forked child, where the mapping does not exist.
-        unsafe { std::slice::from_raw_parts(start, WORDS) }
-    }
-
     fn map(file: impl AsFd) -> rustix::io::Result<Page> {
         Ok(Page {
-            mapping: Mapping::anywhere(file, 0, BYTES)?,
+            words: Words::map(file, BYTES)?,
         })
     }
 
     fn slot(&self, index: usize) -> &[AtomicU64] {
-        &self.words()[LINE * (index + 1)..][..LINE]
+        &self.words[LINE * (index + 1)..][..LINE]
     }
 
     /// False as soon as the owner has shut its gate.
     pub(super) fn is_open(&self) -> bool {
-        self.words()[STATE_AT].load(Ordering::SeqCst) == OPEN
-    }
-
-    /// A number of two words.
-    fn pair(&self, at: usize) -> u128 {
-        let word = |at: usize| u128::from(self.words()[at].load(Ordering::Acquire));
-        word(at) << 64 | word(at + 1)
-    }
-
-    fn set_pair(&self, at: usize, number: u128) {
-        self.words()[at].store((number >> 64) as u64, Ordering::Release);
-        self.words()[at + 1].store(number as u64, Ordering::Release);
+        self.words[STATE_AT].load(Ordering::SeqCst) == OPEN
     }
 }
 
@@ -127,8 +107,8 @@ impl Gate {
         // Nobody else knows the file yet.
         lock(&file, OWNER_BYTE).map_err(refused("locking it"))?;
         let page = Page::map(&file).map_err(refused("mmap"))?;
-        page.set_pair(INCARNATION_AT, incarnation);
-        let words = page.words();
+        page.words.set_pair(INCARNATION_AT, incarnation);
+        let words = &page.words;
         words[STATE_AT].store(OPEN, Ordering::Relaxed);
         words[MAGIC_AT].store(MAGIC, Ordering::Release);
         Ok(Gate {
@@ -141,7 +121,7 @@ impl Gate {
     /// Tells peers what the metadata of this transport is. They believe no other: an address in it
     /// that somebody changed on the way would lead them to other memory of this process.
     pub(super) fn publish(&self, digest: u128) {
-        self.page.set_pair(DIGEST_AT, digest);
+        self.page.words.set_pair(DIGEST_AT, digest);
     }
 
     /// The file that peers map.
@@ -156,12 +136,12 @@ impl Gate {
 
     /// False in a forked child, where the gate must not be touched.
     pub(super) fn is_here(&self) -> bool {
-        self.page.mapping.is_here()
+        self.page.words.is_here()
     }
 
     /// Shuts the gate: from now on nobody new comes in.
     pub(super) fn close(&self) {
-        self.page.words()[STATE_AT].store(CLOSED, Ordering::SeqCst);
+        self.page.words[STATE_AT].store(CLOSED, Ordering::SeqCst);
     }
 
     /// After [`close`](Gate::close): the pid of a process that is still inside a copy, if any is.
@@ -201,7 +181,7 @@ impl Slot {
         own: ProcessId,
     ) -> Result<Slot> {
         let page = map_foreign(&file, incarnation)?;
-        if page.pair(DIGEST_AT) != digest {
+        if page.words.pair(DIGEST_AT) != digest {
             fail!(
                 InvalidArg,
                 "agent_metadata is not what the peer gave out: something was changed on the way"
@@ -248,7 +228,7 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // A forked child has a copy of this value, but neither the page nor a right to the slot.
-        if self.page.mapping.is_here() {
+        if self.page.words.is_here() {
             self.page.slot(self.index)[OWNER].store(0, Ordering::SeqCst);
             // Closing the file would not be enough while such a child has it.
             unlock(&self.file, byte_of(self.index));
@@ -275,62 +255,18 @@ fn map_foreign(file: impl AsFd, incarnation: u128) -> Result<Page> {
             format!("the peer's control page is {what}"),
         )
     };
-    let seals = fcntl_get_seals(&file).map_err(|_| not_one("not a sealed file"))?;
-    let stat = fstat(&file).map_err(|errno| not_one(&errno.to_string()))?;
-    // Without the seal the peer could cut the file short, and this process would get SIGBUS.
-    if !seals.contains(SealFlags::SHRINK) || stat.st_size != BYTES as i64 {
-        return Err(not_one("not of the right size, or the size is not sealed"));
+    if sealed_size(&file, "the peer's control page")? != BYTES as u64 {
+        return Err(not_one("not of the right size"));
     }
     let page =
         Page::map(&file).map_err(|errno| failed("mapping the peer's control page", errno))?;
-    if page.words()[MAGIC_AT].load(Ordering::Acquire) != MAGIC {
+    if page.words[MAGIC_AT].load(Ordering::Acquire) != MAGIC {
         return Err(not_one("not one of this version of the library"));
     }
-    if page.pair(INCARNATION_AT) != incarnation {
+    if page.words.pair(INCARNATION_AT) != incarnation {
         return Err(not_one("that of another transport: the peer has restarted"));
     }
     Ok(page)
-}
-
-/// Locks a byte of `file` for this open file description; false when another one has it.
-fn lock(file: impl AsFd, byte: i64) -> rustix::io::Result<bool> {
-    match ofd_lock(file, libc::F_OFD_SETLK, libc::F_WRLCK, byte) {
-        Ok(_) => Ok(true),
-        Err(Errno::AGAIN | Errno::ACCESS) => Ok(false),
-        Err(errno) => Err(errno),
-    }
-}
-
-/// Gives a lock back.
-fn unlock(file: impl AsFd, byte: i64) {
-    // Only the arguments could be wrong.
-    let _ = ofd_lock(file, libc::F_OFD_SETLK, libc::F_UNLCK, byte);
-}
-
-/// True when an open file description other than this one has locked a byte of `file`.
-fn is_locked(file: impl AsFd, byte: i64) -> rustix::io::Result<bool> {
-    let found = ofd_lock(file, libc::F_OFD_GETLK, libc::F_WRLCK, byte)?;
-    Ok(i32::from(found) != libc::F_UNLCK)
-}
-
-fn ofd_lock(
-    file: impl AsFd,
-    command: libc::c_int,
-    kind: libc::c_int,
-    byte: i64,
-) -> rustix::io::Result<i16> {
-    // SAFETY: all-zero is a valid value of this struct of plain numbers.
-    let mut range: libc::flock = unsafe { std::mem::zeroed() };
-    range.l_type = kind as i16;
-    range.l_whence = libc::SEEK_SET as i16;
-    range.l_start = byte;
-    range.l_len = 1;
-    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel reads and
-    // writes one `flock` behind the pointer.
-    if unsafe { libc::fcntl(file.as_fd().as_raw_fd(), command, &mut range) } < 0 {
-        return Err(of_io(&std::io::Error::last_os_error()));
-    }
-    Ok(range.l_type)
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use crate::error::{Error, Result, Status, fail};
 use crate::region::Region;
 
 const MAGIC: &[u8; 8] = b"DTLOCAL\0";
-const VERSION: u32 = 1;
+/// 1 had no mailbox.
+const VERSION: u32 = 2;
 const HEADER: usize = MAGIC.len() + 4 + 4;
 const CHECKSUM: usize = 8;
 /// Longest metadata, written or taken: several times what the longest name makes.
 const MAX_BYTES: usize = 64 << 10;
 /// Longest name of an agent.
-const MAX_NAME: usize = 1000;
+pub(super) const MAX_NAME: usize = 1000;
 /// How NIXL's own metadata begins.
 const NIXL: &[u8] = b"nixlSerDes|";
 
@@ -59,6 +60,8 @@ pub(super) struct Metadata {
     pub(super) region: Region,
     /// The peer's control page.
     pub(super) control: FileRef,
+    /// The peer's mailbox.
+    pub(super) mail: FileRef,
     /// Address of the peer's fuse.
     pub(super) fuse: u64,
     /// What backs the peer's region, if it has a file descriptor.
@@ -79,6 +82,7 @@ struct Body {
     num_blocks: u64,
     block_len: u64,
     control: FileRef,
+    mail: FileRef,
     fuse: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     region_fd: Option<RegionFileBody>,
@@ -108,6 +112,7 @@ impl Metadata {
             num_blocks: self.region.num_blocks(),
             block_len: self.region.block_len(),
             control: self.control,
+            mail: self.mail,
             fuse: self.fuse,
             region_fd: self
                 .region_file
@@ -165,10 +170,16 @@ impl Metadata {
                 "agent_metadata has format version {version}, but this library reads version {VERSION}: update it"
             );
         }
-        if version != VERSION {
+        if version == 0 {
             fail!(
                 InvalidArg,
-                "agent_metadata has format version {version}, which never existed"
+                "agent_metadata has format version 0, which never existed"
+            );
+        }
+        if version < VERSION {
+            fail!(
+                Incompatible,
+                "agent_metadata has format version {version}, but this library reads version {VERSION}: update the peer"
             );
         }
         if blob.len() as u64 != HEADER as u64 + u64::from(body_len) + CHECKSUM as u64 {
@@ -231,6 +242,7 @@ impl Metadata {
         );
         for fd in [
             Some(body.control.fd),
+            Some(body.mail.fd),
             region_file.map(|region| region.file.fd),
         ]
         .into_iter()
@@ -264,6 +276,7 @@ impl Metadata {
             agent_name: body.agent_name,
             region,
             control: body.control,
+            mail: body.mail,
             fuse: body.fuse,
             region_file,
         })
@@ -277,6 +290,10 @@ fn check_name(name: &str) -> Result<()> {
             "agent_name is {} bytes long; the limit is {MAX_NAME}",
             name.len()
         );
+    }
+    // C programs would see another name.
+    if name.contains('\0') {
+        fail!(InvalidArg, "agent_name has a NUL in it");
     }
     Ok(())
 }
@@ -315,6 +332,11 @@ mod tests {
                 fd: 5,
                 dev: 1,
                 ino: 77,
+            },
+            mail: FileRef {
+                fd: 7,
+                dev: 1,
+                ino: 79,
             },
             fuse: 0x7e0000000000,
             region_file: Some(RegionFile {
@@ -363,7 +385,7 @@ mod tests {
             without
         );
         assert_eq!(
-            frame(1, body_of(&with_file.encode().unwrap()).as_bytes()),
+            frame(VERSION, body_of(&with_file.encode().unwrap()).as_bytes()),
             with_file.encode().unwrap()
         );
     }
@@ -389,7 +411,7 @@ mod tests {
             let mut bad = blob.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
             // A version that is higher is no damage, as far as anybody can tell.
-            let newer = version.contains(&(bit / 8)) && bit != version.start * 8;
+            let newer = version.contains(&(bit / 8)) && bit != version.start * 8 + 1;
             let expected = if newer {
                 Status::Incompatible
             } else {
@@ -410,12 +432,15 @@ mod tests {
         let error = Metadata::parse(&frame(7, b"{}")).unwrap_err();
         assert_eq!(error.status, Status::Incompatible);
         assert!(
-            error.message.contains("version 7") && error.message.contains("version 1"),
+            error.message.contains("version 7") && error.message.contains("version 2"),
             "{error}"
         );
+        let error = Metadata::parse(&frame(1, b"{}")).unwrap_err();
+        assert_eq!(error.status, Status::Incompatible);
+        assert!(error.message.contains("update the peer"), "{error}");
         assert_eq!(status(&frame(0, b"{}")), Status::InvalidArg);
         assert_eq!(status(&vec![b'x'; MAX_BYTES + 1]), Status::InvalidArg);
-        assert_eq!(status(&frame(1, &[b'['; 60_000])), Status::InvalidArg);
+        assert_eq!(status(&frame(VERSION, &[b'['; 60_000])), Status::InvalidArg);
     }
 
     #[test]
@@ -439,6 +464,7 @@ mod tests {
             ("\"num_blocks\":64", "\"num_blocks\":18446744073709551615"),
             ("\"block_len\":4096", "\"block_len\":0"),
             ("\"fd\":5", "\"fd\":-1"),
+            ("\"fd\":7", "\"fd\":-7"),
             ("\"fd\":6", "\"fd\":-6"),
             ("\"fd\":6", "\"fd\":4294967296"),
             ("\"offset\":", "\"offset\":1"),
@@ -448,7 +474,7 @@ mod tests {
             let bad = good.replacen(from, to, 1);
             assert_ne!(bad, good, "{from} is not in {good}");
             assert_eq!(
-                status(&frame(1, bad.as_bytes())),
+                status(&frame(VERSION, bad.as_bytes())),
                 Status::InvalidArg,
                 "{bad}"
             );
@@ -474,9 +500,13 @@ mod tests {
             let fits = named(longest);
             assert_eq!(Metadata::parse(&fits.encode().unwrap()).unwrap(), fits);
         }
+        assert_eq!(
+            named("a\0b".into()).encode().unwrap_err().status,
+            Status::InvalidArg
+        );
         let good = body_of(&named("n".repeat(1000)).encode().unwrap());
         let bad = good.replace("nnn", "nnnn");
-        assert_eq!(status(&frame(1, bad.as_bytes())), Status::InvalidArg);
+        assert_eq!(status(&frame(VERSION, bad.as_bytes())), Status::InvalidArg);
     }
 
     proptest! {
@@ -484,7 +514,7 @@ mod tests {
         fn bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(Metadata::parse(&bytes).is_err());
             let _ = Metadata::parse(&[&MAGIC[..], &bytes].concat());
-            prop_assert!(Metadata::parse(&frame(1, &bytes)).is_err());
+            prop_assert!(Metadata::parse(&frame(VERSION, &bytes)).is_err());
         }
 
         // Mutations behind a good checksum reach the checks of the content.
@@ -497,7 +527,7 @@ mod tests {
                 let at = at.index(body.len());
                 body[at] = byte;
             }
-            if let Err(error) = Metadata::parse(&frame(1, &body)) {
+            if let Err(error) = Metadata::parse(&frame(VERSION, &body)) {
                 prop_assert_eq!(error.status, Status::InvalidArg);
             }
         }

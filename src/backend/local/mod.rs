@@ -6,11 +6,13 @@
 //! - `errno`: what failures of the kernel mean.
 //! - `mapping`, [`alloc`], `copy`: memory of this process.
 //! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
 //! - `gate`, `fuse`: how a transport takes its memory back without the help of its peers.
 //! - `reach` with `process_vm`: the three ways to a peer's memory, and `peer`: one connection.
 //! - `queue`: whose turn it is.
+//! - `mail`: messages.
 //!
 //! Nothing here survives a `fork`: in a forked child a transport does nothing, and dropping it only
 //! closes file descriptors.
@@ -22,6 +24,8 @@ mod foreign;
 mod fuse;
 mod gate;
 mod identity;
+mod locks;
+mod mail;
 mod mapping;
 mod maps;
 mod memory_file;
@@ -33,6 +37,7 @@ mod reach;
 mod region_file;
 mod registry;
 mod space;
+mod words;
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -49,11 +54,12 @@ use self::foreign::refer_to;
 use self::fuse::Fuse;
 use self::gate::Gate;
 use self::identity::{Host, ProcessId};
+use self::mail::{Inbox, Outboxes};
 use self::metadata::Metadata;
 use self::peer::Peer;
 use self::queue::{Queue, Transfer};
 use self::region_file::OwnFile;
-use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use super::{Backend, ConnId, Direction, Event, Kind, MAX_MESSAGE, Message, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Runs};
 use crate::layout::Layout;
@@ -80,10 +86,14 @@ pub struct Local {
     memory: Memory,
     host: Host,
     process: ProcessId,
+    agent_name: String,
     metadata: Vec<u8>,
     /// `None` when closed.
     open: Option<Open>,
     links: BTreeMap<ConnId, Link>,
+    outboxes: Outboxes,
+    /// Sends that found no room.
+    refused: u64,
     queue: Queue,
     /// Number of the current `progress`; a peer's program is checked in each that serves it.
     round: u64,
@@ -95,6 +105,7 @@ pub struct Local {
 struct Open {
     gate: Gate,
     fuse: Fuse,
+    inbox: Inbox,
     /// Holds the descriptors of all peers' processes.
     epoll: OwnedFd,
     /// Peers open it through this process.
@@ -127,6 +138,7 @@ impl Local {
         let gate = Gate::create()?;
         let fuse = Fuse::create().map_err(|errno| failed("mapping one page", errno))?;
         let control = refer_to(gate.file())?;
+        let inbox = Inbox::create(gate.incarnation())?;
         let metadata = Metadata {
             host: host.clone(),
             process,
@@ -134,6 +146,7 @@ impl Local {
             agent_name: agent_name.to_owned(),
             region,
             control,
+            mail: refer_to(inbox.file())?,
             fuse: fuse.address(),
             region_file: region_file.as_ref().map(OwnFile::described),
         };
@@ -148,14 +161,18 @@ impl Local {
             memory,
             host,
             process,
+            agent_name: agent_name.to_owned(),
             metadata,
             open: Some(Open {
                 gate,
                 fuse,
+                inbox,
                 epoll,
                 _region_file: region_file,
             }),
             links: BTreeMap::new(),
+            outboxes: Outboxes::default(),
+            refused: 0,
             queue: Queue::default(),
             round: 0,
             watched: ConnId(0),
@@ -168,19 +185,28 @@ impl Local {
         self.open.as_ref().filter(|open| open.gate.is_here())
     }
 
+    fn check_open(&self) -> Result<()> {
+        if self.open().is_none() {
+            fail!(Closed, "the transport is closed");
+        }
+        Ok(())
+    }
+
     /// The connection is of no use any more: gives up the peer's memory and says so.
     fn lose(&mut self, conn: ConnId, error: Error) {
         let Some(Link::Live { peer, .. }) = self.links.remove(&conn) else {
             return;
         };
         log!(Debug, "LOCAL peer {} is lost: {error}", peer.name());
-        self.unwatch(&peer);
+        self.part_from(&peer);
         self.queue.lost(conn, &error);
         self.links.insert(conn, Link::Lost(error));
     }
 
-    /// Closing the descriptor would not be enough while a forked child has a copy of it.
-    fn unwatch(&self, peer: &Peer) {
+    /// A connection to `peer` ends.
+    fn part_from(&mut self, peer: &Peer) {
+        self.outboxes.leave(peer.incarnation());
+        // Closing the descriptor would not be enough while a forked child has a copy of it.
         if let (Some(open), Some(pidfd)) = (self.open(), peer.pidfd()) {
             // It was added when the peer was; there is nothing to be done about a failure.
             let _ = epoll::delete(&open.epoll, pidfd);
@@ -271,6 +297,8 @@ impl Local {
         for conn in self.links.keys().copied().collect::<Vec<_>>() {
             self.disconnect(conn);
         }
+        // What was sent is the peers' to read.
+        self.outboxes = Outboxes::default();
         if let Some(open) = self.open() {
             open.gate.close();
             open.fuse.blow();
@@ -283,6 +311,15 @@ impl Local {
     }
 }
 
+/// The peer of a connection that can be used.
+fn live(links: &BTreeMap<ConnId, Link>, conn: ConnId) -> Result<&Peer> {
+    match links.get(&conn) {
+        Some(Link::Live { peer, .. }) => Ok(peer),
+        Some(Link::Lost(error)) => Err(error.clone()),
+        None => fail!(NotFound, "there is no connection {}", conn.0),
+    }
+}
+
 impl Backend for Local {
     fn kind(&self) -> Kind {
         Kind::Local
@@ -292,6 +329,10 @@ impl Backend for Local {
         &self.metadata
     }
 
+    fn agent_name(&self, metadata: &[u8]) -> Result<String> {
+        Ok(Metadata::parse(metadata)?.agent_name)
+    }
+
     fn connect(
         &mut self,
         conn: ConnId,
@@ -299,9 +340,7 @@ impl Backend for Local {
         remote: &Layout,
         _replaces: Option<ConnId>,
     ) -> Result<()> {
-        let Some(open) = self.open() else {
-            fail!(Closed, "the transport is closed")
-        };
+        self.check_open()?;
         if remote.block_len() != self.region.block_len() {
             fail!(
                 Incompatible,
@@ -317,11 +356,12 @@ impl Backend for Local {
             &self.host,
             self.process,
         )?;
-        if let Some(pidfd) = peer.pidfd() {
+        if let (Some(open), Some(pidfd)) = (self.open(), peer.pidfd()) {
             let data = epoll::EventData::new_u64(conn.0);
             epoll::add(&open.epoll, pidfd, data, epoll::EventFlags::IN)
                 .map_err(|errno| failed("epoll_ctl", errno))?;
         }
+        self.outboxes.join(peer.incarnation());
         self.links.insert(conn, Link::Live { peer, checked: 0 });
         Ok(())
     }
@@ -329,19 +369,13 @@ impl Backend for Local {
     fn disconnect(&mut self, conn: ConnId) {
         self.queue.forget(conn);
         if let Some(Link::Live { peer, .. }) = self.links.remove(&conn) {
-            self.unwatch(&peer);
+            self.part_from(&peer);
         }
     }
 
     fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start> {
-        if self.open().is_none() {
-            fail!(Closed, "the transport is closed");
-        }
-        let peer = match self.links.get(&conn) {
-            Some(Link::Live { peer, .. }) => peer,
-            Some(Link::Lost(error)) => return Err(error.clone()),
-            None => fail!(NotFound, "there is no connection {}", conn.0),
-        };
+        self.check_open()?;
+        let peer = live(&self.links, conn)?;
         let mut cursor = Cursor::new(runs);
         let now = cursor.total_bytes() <= INLINE_BYTES
             && cursor.runs_left() <= INLINE_RUNS
@@ -374,6 +408,39 @@ impl Backend for Local {
         // Copies happen only inside of `start` and `progress`: now nothing is being copied.
         self.queue.stop(op);
         Stop::Stopped
+    }
+
+    fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
+        if !(1..=MAX_MESSAGE).contains(&message.len()) {
+            fail!(
+                InvalidArg,
+                "the message has {} bytes, but it must have 1 to {MAX_MESSAGE}",
+                message.len()
+            );
+        }
+        self.check_open()?;
+        let peer = live(&self.links, conn)?;
+        let mut result = peer.check();
+        if result.is_ok() {
+            let (name, open) = (&self.agent_name, || peer.open_mail());
+            result = self.outboxes.send(peer.incarnation(), name, message, open);
+        }
+        match &result {
+            Err(error) if error.status == Status::PeerLost => self.lose(conn, error.clone()),
+            Err(error) if error.status == Status::Busy => self.refused += 1,
+            _ => {}
+        }
+        result
+    }
+
+    fn receive(&mut self, most: usize, messages: &mut Vec<Message>) {
+        if let Some(open) = self.open.as_mut().filter(|open| open.gate.is_here()) {
+            open.inbox.receive(most, messages);
+        }
+    }
+
+    fn refused_messages(&self) -> u64 {
+        self.refused + self.open.as_ref().map_or(0, |open| open.inbox.refused())
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {

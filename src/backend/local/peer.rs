@@ -6,7 +6,8 @@ use super::copy::Memory;
 use super::foreign::open_memory;
 use super::gate::Slot;
 use super::identity::{Host, ProcessId, has_ended};
-use super::metadata::Metadata;
+use super::mail::MailFile;
+use super::metadata::{FileRef, Metadata};
 use super::reach::{Reach, check_range, same_process};
 use super::registry;
 use super::space::Space;
@@ -18,6 +19,8 @@ use crate::log::log;
 
 /// The control page, in messages.
 const CONTROL: &str = "the control page";
+/// The mailbox, in messages.
+const MAIL: &str = "the mailbox";
 
 /// A peer whose memory can be reached.
 #[derive(Debug)]
@@ -27,6 +30,9 @@ pub(super) struct Peer {
     /// `None` for a transport of this process.
     process: Option<Process>,
     name: String,
+    incarnation: u128,
+    /// Where its mailbox is: that is opened when there is something to send.
+    mail: (u32, FileRef),
 }
 
 /// Another process, and what tells of its end.
@@ -64,6 +70,8 @@ impl Peer {
                     reach,
                     process: None,
                     name,
+                    incarnation: metadata.incarnation,
+                    mail: (own.pid(), metadata.mail),
                 };
                 (peer, "the peer is a transport of this process".to_owned())
             }
@@ -103,6 +111,8 @@ impl Peer {
                 reach,
                 process: Some(Process { id, pidfd, space }),
                 name,
+                incarnation: metadata.incarnation,
+                mail: (id.pid(), metadata.mail),
             },
             why,
         ))
@@ -111,6 +121,18 @@ impl Peer {
     /// Name and process, for messages.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// The random number of the peer's transport.
+    pub(super) fn incarnation(&self) -> u128 {
+        self.incarnation
+    }
+
+    /// Opens the peer's mailbox.
+    pub(super) fn open_mail(&self) -> Result<MailFile> {
+        let (pid, file) = self.mail;
+        let (file, kind) = open_memory(pid, file, MAIL)?;
+        MailFile::of_peer(file, kind, self.incarnation)
     }
 
     /// What becomes readable when the peer's process dies.

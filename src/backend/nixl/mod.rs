@@ -41,7 +41,7 @@ use self::lane::{Lane, Op};
 use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
-use super::{Backend, ConnId, Direction, Event, Kind, OpId, Start, Stop};
+use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Piece, Runs};
 use crate::layout::Layout;
@@ -227,6 +227,10 @@ impl Backend for Nixl {
         &self.metadata
     }
 
+    fn agent_name(&self, metadata: &[u8]) -> Result<String> {
+        Ok(Metadata::parse(metadata, &self.plugin)?.agent.to_owned())
+    }
+
     fn connect(
         &mut self,
         conn: ConnId,
@@ -361,6 +365,16 @@ impl Backend for Nixl {
             return Stop::Stopped;
         }
         Stop::Draining
+    }
+
+    fn send(&mut self, _conn: ConnId, _message: &[u8]) -> Result<()> {
+        fail!(Unavailable, "messages over NIXL do not exist yet");
+    }
+
+    fn receive(&mut self, _most: usize, _messages: &mut Vec<Message>) {}
+
+    fn refused_messages(&self) -> u64 {
+        0
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {

@@ -1,0 +1,154 @@
+//! The sender's side: a lane in the mailbox of a peer.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+use super::file::MailFile;
+use super::frames::{self, Checked, Frame, GIVEN_UP, RING};
+use crate::backend::local::errno::failed;
+use crate::error::{Result, fail};
+
+/// A lane that this transport has.
+#[derive(Debug)]
+struct Outbox {
+    mail: MailFile,
+    lane: usize,
+    /// Nobody else's word is needed for where we write.
+    tail: u64,
+    /// The owner of the mailbox was told our name.
+    introduced: bool,
+}
+
+impl Outbox {
+    fn claim(mail: MailFile) -> Result<Outbox> {
+        let lane = lock_free_lane(&mail)?;
+        Ok(Outbox {
+            lane,
+            tail: mail.tail(lane).load(Ordering::Acquire),
+            introduced: false,
+            mail,
+        })
+    }
+
+    /// Bytes that the owner has not read.
+    fn waiting(&self) -> Checked<u64> {
+        frames::waiting(self.tail, self.mail.head(self.lane).load(Ordering::Acquire))
+    }
+
+    fn send(&mut self, sender: &str, message: &[u8]) -> Result<()> {
+        let Ok(waiting) = self.waiting() else {
+            fail!(Busy, "the peer has given up this lane of its mailbox");
+        };
+        let mut bytes = Vec::with_capacity(2 * frames::HEAD + sender.len() + message.len());
+        if !self.introduced {
+            frames::append(&mut bytes, Frame::Name(sender));
+        }
+        frames::append(&mut bytes, Frame::Message(message));
+        if bytes.len() as u64 > RING - waiting {
+            fail!(
+                Busy,
+                "the peer's mailbox is full: {waiting} bytes wait to be read"
+            );
+        }
+        self.mail.write(self.lane, self.tail, &bytes)?;
+        self.introduced = true;
+        self.tail = self.tail.wrapping_add(bytes.len() as u64);
+        self.mail
+            .tail(self.lane)
+            .store(self.tail, Ordering::Release);
+        self.mail.ring_bell(self.lane);
+        Ok(())
+    }
+
+    /// True when there is a reader who may still come to what was sent.
+    fn is_awaited(&self) -> bool {
+        // A forked child awaits nothing.
+        self.mail.is_here() && self.waiting().is_ok_and(|bytes| bytes > 0) && self.mail.is_owned()
+    }
+}
+
+/// Takes a lane that is free and empty: so every sender has a whole ring to fill.
+fn lock_free_lane(mail: &MailFile) -> Result<usize> {
+    for lane in mail.likely_lanes() {
+        let locked = mail
+            .lock_lane(lane)
+            .map_err(|errno| failed("locking a lane of the peer's mailbox", errno))?;
+        if !locked {
+            continue;
+        }
+        let head = mail.head(lane).load(Ordering::Acquire);
+        if head == mail.tail(lane).load(Ordering::Acquire) && head != GIVEN_UP {
+            return Ok(lane);
+        }
+        mail.unlock_lane(lane);
+        // Whoever left something here may have ended before it could say so: then the lane is read,
+        // or made new, now.
+        mail.ring_bell(lane);
+    }
+    fail!(
+        Busy,
+        "all {} lanes of the peer's mailbox are taken: it has so many senders, or has not read what former ones left",
+        mail.lanes()
+    );
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        // A forked child has a copy of this value, but neither the directory nor a right to the lane.
+        if self.mail.is_here() {
+            // Closing the file would not be enough while such a child has it.
+            self.mail.unlock_lane(self.lane);
+            // So that the owner gives the memory back.
+            self.mail.ring_bell(self.lane);
+        }
+    }
+}
+
+/// The lanes of one transport, one for each peer that it has sent to. What it sends to a peer stays
+/// in one lane, whichever connection it goes over: two lanes have no order. So a lane outlives its
+/// connections until all has been read.
+#[derive(Debug, Default)]
+pub(in crate::backend::local) struct Outboxes(BTreeMap<u128, Entry>);
+
+#[derive(Debug, Default)]
+struct Entry {
+    connections: usize,
+    outbox: Option<Outbox>,
+}
+
+impl Outboxes {
+    /// There is one more connection to the peer `incarnation`.
+    pub(in crate::backend::local) fn join(&mut self, incarnation: u128) {
+        self.0.entry(incarnation).or_default().connections += 1;
+    }
+
+    /// There is one less.
+    pub(in crate::backend::local) fn leave(&mut self, incarnation: u128) {
+        if let Some(entry) = self.0.get_mut(&incarnation) {
+            entry.connections -= 1;
+        }
+        self.0.retain(|_, entry| {
+            entry.connections > 0 || entry.outbox.as_ref().is_some_and(Outbox::is_awaited)
+        });
+    }
+
+    /// Sends a message to a peer that has a connection. `open` opens its mailbox.
+    pub(in crate::backend::local) fn send(
+        &mut self,
+        incarnation: u128,
+        sender: &str,
+        message: &[u8],
+        open: impl FnOnce() -> Result<MailFile>,
+    ) -> Result<()> {
+        let entry = self.0.entry(incarnation).or_default();
+        let outbox = match &mut entry.outbox {
+            Some(outbox) if outbox.waiting().is_ok() => outbox,
+            // The owner of a damaged lane reads it no more.
+            outbox => {
+                *outbox = None;
+                outbox.insert(Outbox::claim(open()?)?)
+            }
+        };
+        outbox.send(sender, message)
+    }
+}
