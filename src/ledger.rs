@@ -15,6 +15,9 @@
 //!
 //! Only `take` reports, and it removes what it reports: an id surfaces once or never. `end` is told
 //! only of transfers that touch no memory any more, and a recorded outcome is never replaced.
+//!
+//! A transfer that is *held* by a handle takes the same way, but `take` passes it over: it stays in
+//! `Ended` until it is forgotten.
 
 use std::collections::VecDeque;
 
@@ -53,6 +56,8 @@ pub struct Terms {
     pub bytes: u64,
     /// The caller's own.
     pub user_data: u64,
+    /// It belongs to a handle: it is asked for, never reported, and stays until it is released.
+    pub held: bool,
 }
 
 /// Counters since the start, `submitted == done + failed + cancelled + inflight`.
@@ -184,6 +189,21 @@ impl Ledger {
         }
     }
 
+    /// The outcome of a held transfer, `None` inside while it runs; `None` for any other id.
+    pub fn held(&self, id: XferId) -> Option<Option<Result<(), Status>>> {
+        let entry = self.entries.get(&id).filter(|entry| entry.terms.held)?;
+        Some(match entry.state {
+            State::Running { .. } => None,
+            State::Ended { result } => Some(result),
+        })
+    }
+
+    /// The registration that a running transfer uses.
+    pub fn conn(&self, id: XferId) -> Option<ConnId> {
+        let entry = self.entries.get(&id)?;
+        matches!(entry.state, State::Running { .. }).then_some(entry.terms.conn)
+    }
+
     /// The transfer touches no memory any more. Says which registration it used; `None` if its end
     /// was known before.
     pub fn end(&mut self, id: XferId, result: Result<(), Status>) -> Option<ConnId> {
@@ -202,10 +222,12 @@ impl Ledger {
         };
         entry.state = State::Ended { result: outcome };
         let terms = entry.terms;
-        self.line.push(id, &self.entries);
-        let account = self.accounts.get_mut(&terms.peer);
-        let account = account.expect("an entry has an account");
-        account.line.push(id, &self.entries);
+        if !terms.held {
+            self.line.push(id, &self.entries);
+            let account = self.accounts.get_mut(&terms.peer);
+            let account = account.expect("an entry has an account");
+            account.line.push(id, &self.entries);
+        }
         self.counts.inflight -= 1;
         match (outcome, terms.direction) {
             (Ok(()), direction) => {
@@ -335,7 +357,7 @@ impl Ledger {
         let account = self.accounts.get_mut(&entry.terms.peer);
         let account = account.expect("an entry has an account");
         account.uses -= 1;
-        if let State::Ended { .. } = entry.state {
+        if matches!(entry.state, State::Ended { .. }) && !entry.terms.held {
             self.line.waiting -= 1;
             account.line.waiting -= 1;
         }

@@ -26,6 +26,7 @@ pub mod handshake;
 pub mod layout;
 pub mod ledger;
 pub mod log;
+pub mod outgoing;
 pub mod peers;
 mod process;
 pub mod region;

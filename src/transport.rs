@@ -4,6 +4,7 @@
 //! [`wait`](Transport::wait) and [`close`](Transport::close), which give the lock up while they do.
 
 mod inner;
+mod pull;
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +26,7 @@ pub use crate::backend::nixl::NixlConfig;
 pub use crate::backend::open::BackendChoice;
 pub use crate::ledger::{Completion, XferId};
 use inner::{GivenUp, Inner};
+pub use pull::ReadState;
 
 /// File descriptor that backs the region. It is duplicated, not taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,10 +70,24 @@ pub enum CancelMode {
 pub struct Stats {
     /// Of transfers.
     pub transfers: Counts,
+    /// Of messages.
+    pub messages: MessageCounts,
     /// Calls of poll and wait.
     pub polls: u64,
     /// Registered peers.
     pub peers: u64,
+}
+
+/// Counters of messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MessageCounts {
+    /// On their way, or there.
+    pub sent: u64,
+    /// Handed to the caller.
+    pub received: u64,
+    /// How often there was no room for one, here or at a peer, and what was thrown away because no
+    /// transport would send it.
+    pub refused: u64,
 }
 
 /// One transport.
@@ -165,7 +181,6 @@ impl Transport {
         num_blocks: u64,
         block_len: u64,
     ) -> Result<()> {
-        let mut inner = self.enter()?;
         if block_len != self.region.block_len() {
             fail!(
                 Incompatible,
@@ -174,20 +189,24 @@ impl Transport {
                 self.region.block_len()
             );
         }
-        let remote: Layout = Region::new(base, num_blocks, block_len)
-            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?
-            .into();
+        let blocks = Region::new(base, num_blocks, block_len)
+            .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
+        self.connect(peer_id, metadata, blocks.into())
+    }
+
+    fn connect(&self, peer_id: &str, metadata: &[u8], blocks: Layout) -> Result<()> {
+        let mut inner = self.enter()?;
         inner.last_conn += 1;
         let conn = ConnId(inner.last_conn);
         let replaces = inner.peers.get(peer_id).ok().map(|old| old.conn);
         inner
             .backend
-            .connect(conn, metadata, &remote, replaces)
+            .connect(conn, metadata, &blocks, replaces)
             .map_err(|error| error.context(format_args!("peer {}", Quoted(peer_id))))?;
         if inner.remove_peer(peer_id) {
             self.news.notify_all();
         }
-        inner.peers.insert(peer_id, conn, remote);
+        inner.peers.insert(peer_id, conn, blocks);
         Ok(())
     }
 
@@ -220,6 +239,20 @@ impl Transport {
         remote_idxs: &[u32],
         user_data: u64,
     ) -> Result<XferId> {
+        let lists = (local_idxs, remote_idxs);
+        self.start(direction, peer_id, lists, user_data, None)
+    }
+
+    /// `hold`: the transfer belongs to a handle, and this message goes when it is done, if it has
+    /// bytes.
+    fn start(
+        &self,
+        direction: Direction,
+        peer_id: &str,
+        (local_idxs, remote_idxs): (&[u32], &[u32]),
+        user_data: u64,
+        hold: Option<Box<[u8]>>,
+    ) -> Result<XferId> {
         // Merging takes as long as the lists are long: other threads go on meanwhile. If they
         // remove or replace the peer, it is done again.
         let (mut inner, terms, runs) = loop {
@@ -232,6 +265,7 @@ impl Transport {
                     direction,
                     bytes: 0,
                     user_data,
+                    held: hold.is_some(),
                 };
                 (terms, peer.layout.clone())
             };
@@ -251,8 +285,12 @@ impl Transport {
             }
         };
         let id = inner.ledger.open(terms);
+        if let Some(message) = hold.filter(|message| !message.is_empty()) {
+            inner.outgoing.bind(id, message);
+        }
         if started == Start::Done {
             inner.settle(op, Ok(()));
+            inner.send_waiting(terms.conn);
         }
         self.news.notify_all();
         Ok(id)
@@ -297,7 +335,7 @@ impl Transport {
             if left.is_zero() {
                 return Ok(0);
             }
-            match inner.backend.idle_for() {
+            match inner.idle_for() {
                 // Work is left: other threads get their turn between two slices of it.
                 None => MutexGuard::bump(&mut inner),
                 Some(nap) => {
@@ -322,9 +360,11 @@ impl Transport {
     /// The counters. They also answer after [`close`](Self::close).
     pub fn stats(&self) -> Result<Stats> {
         self.check_process()?;
-        let inner = self.lock();
+        let mut inner = self.lock();
+        inner.count_refused();
         Ok(Stats {
             transfers: inner.ledger.counts(),
+            messages: inner.messages,
             polls: inner.polls,
             peers: inner.peers.count() as u64,
         })
@@ -433,6 +473,11 @@ impl Drop for Transport {
             inner.backend.force_close();
         }
     }
+}
+
+/// Whether a peer can be called so by callers, in C too.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && !text.contains('\0')
 }
 
 fn generated_name() -> Result<String> {

@@ -1,7 +1,7 @@
 //! Checks of what C passes. A promise about a pointer is made once, where it enters; the types here
 //! carry it on.
 
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
@@ -84,15 +84,24 @@ pub(super) fn check_name(name: &str, value: &str) -> Result<()> {
     Ok(())
 }
 
-/// A peer id.
+/// A peer id, as argument `name`.
+///
+/// # Safety
+/// As [`text`].
+pub(super) unsafe fn id<'a>(name: &str, ptr: *const c_char) -> Result<&'a str> {
+    // SAFETY: as the caller promises.
+    let id = unsafe { text(name, ptr) }?;
+    check_name(name, id)?;
+    Ok(id)
+}
+
+/// As [`id`], under its usual name.
 ///
 /// # Safety
 /// As [`text`].
 pub(super) unsafe fn peer_id<'a>(ptr: *const c_char) -> Result<&'a str> {
     // SAFETY: as the caller promises.
-    let id = unsafe { text("peer_id", ptr) }?;
-    check_name("peer_id", id)?;
-    Ok(id)
+    unsafe { id("peer_id", ptr) }
 }
 
 /// A peer id, or every peer.
@@ -213,29 +222,125 @@ impl<T> OutArray<T> {
     }
 }
 
-/// "Fill a buffer": `*len` becomes the size of `bytes`, and `bytes` go to `buf` if they fit.
-///
-/// # Safety
-/// `buf` is NULL or points to `cap` writable bytes; `len` is as for [`Out::new`].
-pub(super) unsafe fn fill(bytes: &[u8], buf: *mut u8, cap: usize, len: *mut usize) -> Result<()> {
-    // SAFETY: as the caller promises.
-    let (len, buf) = unsafe {
-        (
-            Out::new("len", len)?,
-            OutArray::new("buf", buf, "cap", cap)?,
-        )
-    };
-    len.write(bytes.len());
-    if cap < bytes.len() {
-        fail!(
-            BufferTooSmall,
-            "cap is {cap}, but {} bytes are needed; len says so too",
-            bytes.len()
+impl OutArray<u8> {
+    /// Stores `bytes` from element `at` on, and says where that is.
+    fn copy(&self, at: usize, bytes: &[u8]) -> *const u8 {
+        let room = self.cap.checked_sub(at);
+        assert!(
+            room.is_some_and(|room| bytes.len() <= room),
+            "{} bytes from {at} on in an array of {}",
+            bytes.len(),
+            self.cap
         );
+        let place = self.ptr.wrapping_add(at);
+        // SAFETY: inside the array, so writable by the promise made to `new`; `bytes` are ours, hence
+        // elsewhere. Of NULL nothing is written.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
+        place
     }
-    // SAFETY: `cap` bytes are writable and `bytes` are ours, hence elsewhere.
-    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), buf.ptr, bytes.len()) };
-    Ok(())
+}
+
+/// "Fill a buffer": where bytes go whose number the caller learns even if they do not fit.
+pub(super) struct Fill {
+    buf: OutArray<u8>,
+    len: Out<usize>,
+    cap_name: &'static str,
+    len_name: &'static str,
+}
+
+impl Fill {
+    /// The usual (buf, cap, len).
+    ///
+    /// # Safety
+    /// As [`Fill::named`].
+    pub(super) unsafe fn new(buf: *mut c_void, cap: usize, len: *mut usize) -> Result<Fill> {
+        // SAFETY: as the caller promises.
+        unsafe { Fill::named(["buf", "cap", "len"], buf.cast(), cap, len) }
+    }
+
+    /// Arguments of these names.
+    ///
+    /// # Safety
+    /// `buf` is NULL or points to `cap` writable bytes; `len` is as for [`Out::new`].
+    pub(super) unsafe fn named(
+        [buf_name, cap_name, len_name]: [&'static str; 3],
+        buf: *mut u8,
+        cap: usize,
+        len: *mut usize,
+    ) -> Result<Fill> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            Ok(Fill {
+                len: Out::new(len_name, len)?,
+                buf: OutArray::new(buf_name, buf, cap_name, cap)?,
+                cap_name,
+                len_name,
+            })
+        }
+    }
+
+    /// Refuses what does not fit, and says how much it is.
+    pub(super) fn check(&self, needed: usize) -> Result<()> {
+        if self.buf.cap < needed {
+            self.len.write(needed);
+            fail!(
+                BufferTooSmall,
+                "{} is {}, but {needed} bytes are needed; {} says so too",
+                self.cap_name,
+                self.buf.cap,
+                self.len_name
+            );
+        }
+        Ok(())
+    }
+
+    /// Stores `bytes`, and their number.
+    pub(super) fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.check(bytes.len())?;
+        self.len.write(bytes.len());
+        self.buf.copy(0, bytes);
+        Ok(())
+    }
+}
+
+/// Memory that is handed out from its start on.
+pub(super) struct Arena {
+    buf: OutArray<u8>,
+    used: usize,
+}
+
+impl Arena {
+    /// A caller's memory, which may be NULL when `cap` is 0.
+    ///
+    /// # Safety
+    /// As [`OutArray::new`].
+    pub(super) unsafe fn new(
+        name: &str,
+        ptr: *mut u8,
+        cap_name: &str,
+        cap: usize,
+    ) -> Result<Arena> {
+        // SAFETY: as the caller promises.
+        let buf = unsafe { OutArray::new(name, ptr, cap_name, cap) }?;
+        Ok(Arena { buf, used: 0 })
+    }
+
+    /// Bytes that are handed out.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Bytes that are left.
+    pub(super) fn left(&self) -> usize {
+        self.buf.cap - self.used
+    }
+
+    /// Stores `bytes`, of which there are no more than are left, and says where.
+    pub(super) fn push(&mut self, bytes: &[u8]) -> *const u8 {
+        let place = self.buf.copy(self.used, bytes);
+        self.used += bytes.len();
+        place
+    }
 }
 
 /// Reads the `struct_size` at the front of a struct, before anything else of it is touched.
@@ -334,6 +439,34 @@ mod tests {
             enum_value(value)
         };
         assert_eq!(got, -77);
+    }
+
+    #[test]
+    fn an_arena_is_filled_from_its_start() {
+        let mut memory = [7u8; 8];
+        // SAFETY: real memory; NULL without bytes.
+        let (mut arena, none) = unsafe {
+            let ptr = memory.as_mut_ptr();
+            (
+                Arena::new("arena", ptr, "arena_cap", 5).unwrap(),
+                Arena::new("arena", std::ptr::null_mut(), "arena_cap", 0).unwrap(),
+            )
+        };
+        assert_eq!(none.left(), 0);
+        let (first, second) = (arena.push(&[1, 2, 3]), arena.push(&[4, 5]));
+        assert_eq!((arena.used(), arena.left()), (5, 0));
+        assert_eq!(second.addr() - first.addr(), 3);
+        assert_eq!(memory, [1, 2, 3, 4, 5, 7, 7, 7]);
+    }
+
+    #[test]
+    #[should_panic(expected = "1 bytes from 2 on in an array of 2")]
+    fn an_arena_is_never_overrun() {
+        let mut memory = [0u8; 2];
+        // SAFETY: real memory.
+        let mut arena = unsafe { Arena::new("arena", memory.as_mut_ptr(), "cap", 2) }.unwrap();
+        arena.push(&[1, 2]);
+        arena.push(&[3]);
     }
 
     #[test]

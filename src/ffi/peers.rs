@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_void};
 
-use super::args;
+use super::args::{self, Fill};
 use super::guard;
 use super::handle::dt_transport;
 use super::status::dt_status;
@@ -35,7 +35,7 @@ pub unsafe extern "C" fn dt_get_agent_metadata(
     // SAFETY: the pointers are as the header says.
     unsafe {
         guard::on("dt_get_agent_metadata", t, |transport| {
-            args::fill(&transport.agent_metadata()?, buf.cast(), cap, len)
+            Fill::new(buf, cap, len)?.write(&transport.agent_metadata()?)
         })
     }
 }

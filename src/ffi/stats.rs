@@ -30,21 +30,24 @@ pub struct dt_stats {
     pub bytes_written: u64,
     /// Bytes of reads that were done.
     pub bytes_read: u64,
-    /// Messages sent; 0 in this version.
+    /// Messages that were sent, with reads and alone.
     pub notifs_sent: u64,
-    /// Messages received; 0 in this version.
+    /// Messages that dt_get_new_notifs has handed out.
     pub notifs_received: u64,
     /// Calls of dt_poll and dt_wait.
     pub polls: u64,
     /// Peers that are known now, faulted ones included.
     pub peers: u64,
+    /// How often there was no room for a message, here or at a peer, and what came and was thrown
+    /// away because no transport would send it.
+    pub notifs_refused: u64,
 }
 
 /// Bytes of the first published version.
 const STATS_V1: usize = 104;
 
 const _: () = {
-    assert!(size_of::<dt_stats>() == 104);
+    assert!(size_of::<dt_stats>() == 112);
     assert!(offset_of!(dt_stats, struct_size) == 0);
     assert!(offset_of!(dt_stats, submitted) == 8);
     assert!(offset_of!(dt_stats, done) == 16);
@@ -58,6 +61,7 @@ const _: () = {
     assert!(offset_of!(dt_stats, notifs_received) == 80);
     assert!(offset_of!(dt_stats, polls) == 88);
     assert!(offset_of!(dt_stats, peers) == 96);
+    assert!(offset_of!(dt_stats, notifs_refused) == 104);
 };
 
 /// Reads the counters. It also answers after dt_close.
@@ -91,10 +95,11 @@ pub unsafe extern "C" fn dt_get_stats(t: *mut dt_transport, out: *mut dt_stats) 
                 inflight: transfers.inflight,
                 bytes_written: transfers.bytes_written,
                 bytes_read: transfers.bytes_read,
-                notifs_sent: 0,
-                notifs_received: 0,
+                notifs_sent: now.messages.sent,
+                notifs_received: now.messages.received,
                 polls: now.polls,
                 peers: now.peers,
+                notifs_refused: now.messages.refused,
             };
             let known = size.min(size_of::<dt_stats>());
             let bytes = out.cast::<u8>();

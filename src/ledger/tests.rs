@@ -25,6 +25,7 @@ fn terms(peer: PeerKey, conn: u64, direction: Direction) -> Terms {
         direction,
         bytes: 64,
         user_data: 7,
+        held: false,
     }
 }
 

@@ -1,14 +1,19 @@
 //! What a transport keeps behind its lock: every method here runs with the lock held, and none of them
 //! waits.
 
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::backend::{Backend, ConnId, Event, OpId, Stop};
+use crate::backend::{Backend, ConnId, Event, Message, OpId, Stop};
 use crate::error::{Quoted, Result, Status, fail};
 use crate::ledger::{Completion, Ledger, Standing, XferId};
 use crate::log::log;
+use crate::outgoing::Outgoing;
 use crate::peers::{PeerKey, Peers, Remark};
-use crate::transport::CancelMode;
+use crate::transport::{CancelMode, MessageCounts, is_name};
+
+/// A caller that waits looks so often whether a peer has room for a message.
+const ROOM_NAP: Duration = Duration::from_micros(500);
 
 /// Peers, transfers and the backend of one transport.
 pub(super) struct Inner {
@@ -17,6 +22,13 @@ pub(super) struct Inner {
     pub(super) ledger: Ledger,
     /// Reused by every progress call.
     events: Vec<Event>,
+    /// Messages of reads.
+    pub(super) outgoing: Outgoing,
+    /// Messages that have come and did not fit into what the caller had for them.
+    pub(super) inbox: VecDeque<Message>,
+    pub(super) messages: MessageCounts,
+    /// Messages that came from a sender without a name.
+    nameless: u64,
     pub(super) last_conn: u64,
     pub(super) polls: u64,
     /// `close` has dropped peers and transfers.
@@ -41,6 +53,10 @@ impl Inner {
             peers: Peers::default(),
             ledger: Ledger::default(),
             events: Vec::new(),
+            outgoing: Outgoing::default(),
+            inbox: VecDeque::new(),
+            messages: MessageCounts::default(),
+            nameless: 0,
             last_conn: 0,
             polls: 0,
             abandoned: false,
@@ -52,7 +68,7 @@ impl Inner {
     pub(super) fn pump(&mut self, budget: Duration) -> bool {
         let mut events = std::mem::take(&mut self.events);
         self.backend.progress(Instant::now() + budget, &mut events);
-        let news = !events.is_empty();
+        let mut news = !events.is_empty();
         for event in events.drain(..) {
             match event {
                 Event::Ended { op, result } => self.settle(op, result),
@@ -60,17 +76,58 @@ impl Inner {
             }
         }
         self.events = events;
+        for conn in self.outgoing.conns() {
+            news |= self.send_waiting(conn);
+        }
+        news
+    }
+
+    /// How long a waiting caller may sleep.
+    pub(super) fn idle_for(&self) -> Option<Duration> {
+        let nap = self.backend.idle_for()?;
+        Some(match self.outgoing.is_busy() {
+            true => nap.min(ROOM_NAP),
+            false => nap,
+        })
+    }
+
+    /// The backend is done with a transfer. It has ended, unless a message is to go first: see
+    /// [`send_waiting`](Self::send_waiting).
+    pub(super) fn settle(&mut self, op: OpId, result: Result<()>) {
+        if result.is_ok()
+            && let Some(conn) = self.ledger.conn(op.0)
+            && self.outgoing.arrived(op.0, conn)
+        {
+            return;
+        }
+        self.outgoing.forget(op.0);
+        self.end(op.0, result);
+    }
+
+    /// Sends what there is room for. True if a transfer has ended by it.
+    pub(super) fn send_waiting(&mut self, conn: ConnId) -> bool {
+        let mut news = false;
+        while let Some((id, message)) = self.outgoing.first(conn) {
+            let result = match self.backend.send(conn, message) {
+                Err(error) if matches!(error.status, Status::Busy | Status::NoMemory) => break,
+                result => result,
+            };
+            self.messages.sent += u64::from(result.is_ok());
+            self.outgoing.forget(id);
+            self.end(id, result);
+            news = true;
+        }
         news
     }
 
     /// Enters the end of a transfer.
-    pub(super) fn settle(&mut self, op: OpId, result: Result<()>) {
+    fn end(&mut self, id: XferId, result: Result<()>) {
         match &result {
-            Ok(()) => log!(Debug, "transfer {} is done", op.0),
-            Err(error) => log!(Debug, "transfer {} ended: {error}", op.0),
+            Ok(()) => log!(Debug, "transfer {id} is done"),
+            Err(error) => log!(Debug, "transfer {id} ended: {error}"),
         }
         let outcome = result.as_ref().copied().map_err(|error| error.status);
-        if let Some(conn) = self.ledger.end(op.0, outcome) {
+        if let Some(conn) = self.ledger.end(id, outcome) {
             self.judge(conn, &result);
         }
     }
@@ -135,23 +192,32 @@ impl Inner {
             return false;
         };
         for id in self.ledger.running(Some(old.conn)) {
-            match self.backend.stop(OpId(id)) {
+            match self.stop(id) {
                 Stop::Stopped => {
                     self.ledger.end(id, Err(Status::Cancelled));
                 }
                 Stop::Draining => self.ledger.condemn(id),
             }
+            self.outgoing.forget(id);
         }
         self.backend.disconnect(old.conn);
         self.forget_name(old.key);
         true
     }
 
+    /// A read whose bytes have arrived and whose message waits touches no memory any more.
+    fn stop(&mut self, id: XferId) -> Stop {
+        if self.outgoing.is_waiting(id) {
+            return Stop::Stopped;
+        }
+        self.backend.stop(OpId(id))
+    }
+
     pub(super) fn give_up(&mut self, id: XferId, mode: CancelMode) -> GivenUp {
         match self.ledger.standing(id) {
             Standing::Unknown => {}
             Standing::Ended => self.forget(id, Ledger::forget_ended),
-            Standing::Running => match (self.backend.stop(OpId(id)), mode) {
+            Standing::Running => match (self.stop(id), mode) {
                 (Stop::Stopped, _) => self.forget(id, Ledger::forget_stopped),
                 (Stop::Draining, CancelMode::Immediate) => self.forget(id, Ledger::forget_draining),
                 (Stop::Draining, CancelMode::Wait) => return GivenUp::No,
@@ -161,9 +227,31 @@ impl Inner {
     }
 
     fn forget(&mut self, id: XferId, how: fn(&mut Ledger, XferId) -> Option<PeerKey>) {
+        self.outgoing.forget(id);
         if let Some(key) = how(&mut self.ledger, id) {
             self.forget_name(key);
         }
+    }
+
+    /// A closed backend is not asked any more.
+    pub(super) fn count_refused(&mut self) {
+        if !self.closed {
+            self.messages.refused = self.nameless + self.backend.refused_messages();
+        }
+    }
+
+    /// The next message that has come.
+    pub(super) fn next_message(&mut self, most: usize) -> Option<Message> {
+        if self.inbox.is_empty() {
+            let mut come = Vec::new();
+            self.backend.receive(most, &mut come);
+            let all = come.len();
+            // Other engines take any bytes for a name; C does not.
+            come.retain(|message| is_name(&message.sender));
+            self.nameless += (all - come.len()) as u64;
+            self.inbox.extend(come);
+        }
+        self.inbox.pop_front()
     }
 
     /// One attempt to be done with everything.
@@ -188,6 +276,7 @@ impl Inner {
                 fail!(Timeout, "{draining} transfers can still touch memory");
             }
         }
+        self.count_refused();
         self.backend.try_close()?;
         self.closed = true;
         Ok(())
