@@ -180,6 +180,9 @@ fn garbage_in_all_of_a_mailbox_ends_in_a_counter() {
         messages.extend(received(&mut producer));
     }
     assert_eq!(check_numbered(messages, 100), "9=100");
+    let refused = producer.local.refused_messages();
+    producer.local.try_close().unwrap();
+    assert_eq!(producer.local.refused_messages(), refused);
 }
 
 #[test]

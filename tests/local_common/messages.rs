@@ -189,9 +189,12 @@ pub fn command(node: &mut Node, peer: Option<(ConnId, Region)>, words: &[&str]) 
             // SAFETY: the forked child calls nothing but what works in a copy of one thread.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
-                loop {
-                    // SAFETY: it only waits.
-                    unsafe { libc::pause() };
+                // SAFETY: it only waits; not for ever, should the test fail before it kills it.
+                unsafe {
+                    libc::alarm(120);
+                    loop {
+                        libc::pause();
+                    }
                 }
             }
             return Ok(pid.to_string());

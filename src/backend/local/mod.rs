@@ -94,6 +94,8 @@ pub struct Local {
     outboxes: Outboxes,
     /// Sends that found no room.
     refused: u64,
+    /// Lanes of the mailbox that were given up; known beyond the end of the mailbox.
+    damaged: u64,
     queue: Queue,
     /// Number of the current `progress`; a peer's program is checked in each that serves it.
     round: u64,
@@ -173,6 +175,7 @@ impl Local {
             links: BTreeMap::new(),
             outboxes: Outboxes::default(),
             refused: 0,
+            damaged: 0,
             queue: Queue::default(),
             round: 0,
             watched: ConnId(0),
@@ -436,11 +439,12 @@ impl Backend for Local {
     fn receive(&mut self, most: usize, messages: &mut Vec<Message>) {
         if let Some(open) = self.open.as_mut().filter(|open| open.gate.is_here()) {
             open.inbox.receive(most, messages);
+            self.damaged = open.inbox.refused();
         }
     }
 
     fn refused_messages(&self) -> u64 {
-        self.refused + self.open.as_ref().map_or(0, |open| open.inbox.refused())
+        self.refused + self.damaged
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
