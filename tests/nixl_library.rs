@@ -2,13 +2,9 @@
 
 mod nixl_support;
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use datatransport::error::{Error, Status};
-use datatransport::region::{LocalRegion, Region};
-use datatransport::transport::{BackendChoice, Config, NixlConfig, Transport};
+use datatransport::transport::{BackendChoice, NixlConfig};
 use nixl_support::*;
 
 const SCENARIOS: &[(&str, fn())] = &[
@@ -26,72 +22,6 @@ scenarios! {
     no_failure_detection_default: no_failure_detection Default;
     bent_library_default: bent_library Default;
     no_library_default: no_library Default;
-}
-
-const BLOCK: usize = 4096;
-
-fn create(backend: BackendChoice, nixl: NixlConfig) -> Result<Transport, Error> {
-    let memory = Box::leak(vec![0u8; 16 * BLOCK].into_boxed_slice());
-    Transport::create(Config {
-        // SAFETY: the memory outlives the transport.
-        region: unsafe {
-            LocalRegion::new(Region::new(memory.as_ptr() as u64, 16, BLOCK as u64).unwrap())
-        },
-        region_fd: None,
-        backend,
-        nixl,
-        agent_name: None,
-        config_json: None,
-        poll_budget: Duration::from_micros(500),
-    })
-}
-
-fn in_dir(dir: &Path) -> NixlConfig {
-    NixlConfig {
-        lib_dir: Some(dir.to_str().unwrap().into()),
-        ..NixlConfig::default()
-    }
-}
-
-fn unavailable(config: NixlConfig, words: &[&str]) {
-    let error = create(BackendChoice::Nixl, config)
-        .err()
-        .expect("it was taken");
-    assert_eq!(error.status, Status::Unavailable, "{error}");
-    for word in words {
-        assert!(error.message.contains(word), "no {word:?} in: {error}");
-    }
-}
-
-/// A folder that is gone when the test is.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("dt-nixl-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-
-    /// A shared library of this C text.
-    fn compile(&self, file: &str, text: &str, soname: &str) {
-        let source = self.0.join("source.c");
-        std::fs::write(&source, text).unwrap();
-        let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
-            .arg(self.0.join(file))
-            .arg(&source)
-            .arg(format!("-Wl,-soname,{soname}"))
-            .status()
-            .expect("cc is there, for nixl-sys needs it");
-        assert!(status.success());
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 /// Libraries that are not what they should be: a sentence each, and then the right one still loads.

@@ -7,6 +7,7 @@
 
 #![allow(dead_code, unused_imports, unused_macros)] // each test binary uses a part
 
+mod library;
 mod memory;
 mod peer;
 
@@ -20,6 +21,7 @@ use datatransport::error::{Error, Status};
 use datatransport::region::{LocalRegion, Region};
 use datatransport::transport::{BackendChoice, Completion, Config, NixlConfig, Transport, XferId};
 
+pub use library::*;
 pub use memory::*;
 pub use peer::*;
 
@@ -63,10 +65,16 @@ pub struct Outcome {
 
 /// Runs scenario `name` of this binary in a process of its own, which must exit with 0.
 pub fn run(name: &str, tls: Tls) -> Option<Outcome> {
+    run_with(name, tls, &[])
+}
+
+/// The same, with more in its environment.
+pub fn run_with(name: &str, tls: Tls, env: &[(&str, &str)]) -> Option<Outcome> {
     let dir = lib_dir()?;
     let mut command = role(name);
     command
         .env("DT_NIXL_LIB_DIR", dir)
+        .envs(env.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
     if tls == Tls::Tcp {
@@ -84,6 +92,11 @@ pub fn run(name: &str, tls: Tls) -> Option<Outcome> {
         outcome.stdout,
         outcome.stderr
     );
+    for line in outcome.stderr.lines() {
+        if line.starts_with("SKIPPED") {
+            eprintln!("{name}: {line}");
+        }
+    }
     Some(outcome)
 }
 
@@ -134,13 +147,23 @@ pub fn transport_with(
     block_len: usize,
     nixl: NixlConfig,
 ) -> Transport {
+    transport_of(BackendChoice::Nixl, name, memory, block_len, nixl)
+}
+
+pub fn transport_of(
+    backend: BackendChoice,
+    name: Option<&str>,
+    memory: &Memory,
+    block_len: usize,
+    nixl: NixlConfig,
+) -> Transport {
     let blocks = (memory.len / block_len) as u64;
     let region = Region::new(memory.base(), blocks, block_len as u64).unwrap();
     Transport::create(Config {
         // SAFETY: a node drops its transport before its memory.
         region: unsafe { LocalRegion::new(region) },
         region_fd: None,
-        backend: BackendChoice::Nixl,
+        backend,
         nixl,
         agent_name: name.map(str::to_owned),
         config_json: None,
@@ -242,4 +265,11 @@ pub fn try_add(transport: &Transport, id: &str, metadata: &[u8], peer: &Peer) ->
         peer.blocks(),
         peer.block_len as u64,
     )
+}
+
+/// A test that cannot run says so; where everything must be there, that is a failure.
+pub fn skip<T>(why: String) -> Option<T> {
+    assert!(std::env::var_os("CI").is_none(), "{why}");
+    eprintln!("SKIPPED: {why}");
+    None
 }
