@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `signals`: finding NIXL at run time without harm to the process.
+//! - `library`, `signals`, `users`: finding and starting NIXL without harm to the process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
 //! - `lane`: connections and transfers as they are kept here.
@@ -22,6 +22,7 @@ mod lane;
 mod library;
 mod metadata;
 mod signals;
+mod users;
 mod work;
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
