@@ -2,6 +2,9 @@
 
 mod nixl_support;
 
+use std::path::PathBuf;
+use std::process::Command;
+
 use datatransport::backend::Direction;
 use nixl_support::*;
 
@@ -20,14 +23,12 @@ scenarios! {
 /// NIXL's own Python bindings on the other side: they write to and read from us, we to and from them.
 fn a_foreign_peer() {
     const BLOCK: usize = 64 << 10;
-    let Some((python, bindings)) = python() else {
+    let Some((mut command, bindings)) = python() else {
         return;
     };
     let memory = Memory::new(128 * BLOCK);
     let theirs = Memory::new(128 * BLOCK);
-    let mut command = std::process::Command::new(python);
     command
-        .env("PYTHONPATH", PACKAGES)
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nixl_peer.py"))
         .arg(bindings)
         .arg("their name | with / signs")
@@ -78,8 +79,8 @@ fn a_foreign_peer() {
 /// Where scripts/nixl.sh puts what the bindings want.
 const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/third_party/python");
 
-/// A Python that can load the wheel's bindings, and their folder.
-fn python() -> Option<(String, std::path::PathBuf)> {
+/// A Python that can load the wheel's bindings, and their folder. They are for one version of it.
+fn python() -> Option<(Command, PathBuf)> {
     let bindings = lib_dir()?.parent()?.join("nixl_cu12");
     let file = std::fs::read_dir(&bindings)
         .into_iter()
@@ -94,20 +95,29 @@ fn python() -> Option<(String, std::path::PathBuf)> {
         return skip(format!("no Python bindings in {}", bindings.display()));
     };
     let wanted = format!("3.{version}");
-    for python in [format!("python{wanted}"), "python3".into()] {
-        let output = std::process::Command::new(&python)
-            .env("PYTHONPATH", PACKAGES)
-            .args([
-                "-c",
-                "import sys, numpy; print('%d.%d' % sys.version_info[:2])",
-            ])
-            .output();
-        if output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == wanted) {
-            return Some((python, bindings));
+    let test = format!("import sys, numpy; assert '%d.%d' % sys.version_info[:2] == '{wanted}'");
+    let mut reasons = String::new();
+    for python in [&*format!("python{wanted}"), "python3", "/usr/bin/python3"] {
+        // The numpy that was fetched is for the wheel's Python; other bindings come with their own.
+        for packages in [Some(PACKAGES), None] {
+            let command = || {
+                let mut command = Command::new(python);
+                if let Some(packages) = packages {
+                    command.env("PYTHONPATH", packages);
+                }
+                command
+            };
+            let reason = match command().args(["-c", &test]).output() {
+                Ok(output) if output.status.success() => return Some((command(), bindings)),
+                Ok(output) => String::from_utf8_lossy(&output.stderr).into_owned(),
+                Err(error) => error.to_string(),
+            };
+            let last = reason.trim().lines().last().unwrap_or_default();
+            reasons += &format!("; {python} with {}: {last}", packages.unwrap_or("no more"));
         }
     }
     skip(format!(
-        "no Python {wanted} with numpy for the bindings in {}",
+        "no Python {wanted} with numpy for the bindings in {}, which are for no other: install one{reasons}",
         bindings.display()
     ))
 }
