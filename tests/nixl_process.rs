@@ -4,7 +4,8 @@ mod nixl_support;
 
 use std::time::{Duration, Instant};
 
-use datatransport::transport::NixlConfig;
+use datatransport::error::Status;
+use datatransport::transport::{NixlConfig, Transport};
 use nixl_support::*;
 
 const SCENARIOS: &[(&str, fn())] = &[
@@ -13,6 +14,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("idle_costs_little", idle_costs_little),
     ("many_transports", many_transports),
     ("peers_leave_nothing_behind", peers_leave_nothing_behind),
+    ("refused_keys_leave_no_more", refused_keys_leave_no_more),
 ];
 
 #[test]
@@ -27,6 +29,8 @@ scenarios! {
     many_transports_default: many_transports Default;
     peers_leave_nothing_behind_default: peers_leave_nothing_behind Default;
     peers_leave_nothing_behind_tcp: peers_leave_nothing_behind Tcp;
+    refused_keys_leave_no_more_default: refused_keys_leave_no_more Default;
+    refused_keys_leave_no_more_tcp: refused_keys_leave_no_more Tcp;
 }
 
 const BLOCK: usize = 4096;
@@ -164,7 +168,29 @@ fn many_transports() {
 }
 
 fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").unwrap().count()
+    descriptors_of(std::process::id())
+}
+
+fn descriptors_of(pid: u32) -> usize {
+    std::fs::read_dir(format!("/proc/{pid}/fd"))
+        .unwrap()
+        .count()
+}
+
+/// What UCX keeps of every endpoint that was closed while the other side lives: see
+/// dt_remove_remote_peer. It takes a few more while it connects.
+const SOCKETS: usize = 2;
+const CONNECTING: usize = 10;
+
+/// They go when the peer does.
+fn all_go_with(peer: Peer, transport: &Transport, before: usize) {
+    peer.finish();
+    let start = Instant::now();
+    while descriptors() > before {
+        let left = descriptors();
+        assert!(start.elapsed() < PATIENCE, "{left} descriptors stay");
+        poll(transport);
+    }
 }
 
 fn resident() -> usize {
@@ -192,25 +218,62 @@ fn peers_leave_nothing_behind() {
             poll(&transport);
         }
     };
+    let start = descriptors();
     rounds(100);
-    let before = (descriptors(), resident());
+    let count = || [descriptors(), descriptors_of(peer.pid())];
+    let before = (count(), resident());
     rounds(300);
-    let after = (descriptors(), resident());
+    let after = (count(), resident());
     println!("{before:?} -> {after:?}");
     assert!(
         after.1 <= before.1 + (30 << 20),
         "{before:?} -> {after:?} bytes"
     );
-    // UCX keeps the sockets of a closed endpoint until the other side is gone.
-    peer.finish();
-    let start = Instant::now();
-    while descriptors() > before.0 {
-        assert!(
-            start.elapsed() < PATIENCE,
-            "{} descriptors stay",
-            descriptors()
-        );
-        poll(&transport);
+    for (before, after) in before.0.iter().zip(after.0) {
+        assert!(after <= before + 300 * SOCKETS + CONNECTING);
     }
+    all_go_with(peer, &transport, start);
+    transport.close(PATIENCE).unwrap();
+}
+
+/// What NIXL refuses only when the peer's endpoint is there costs what a removed peer costs.
+fn refused_keys_leave_no_more() {
+    const COUNT: usize = 200;
+    let memory = Memory::new(64 * BLOCK);
+    memory.fill(1, BLOCK);
+    let transport = transport(Some("a"), &memory, BLOCK);
+    let peer = Peer::start("b", 64, BLOCK);
+    let base = peer.base.to_le_bytes();
+    let at = peer.metadata.windows(8).rposition(|bytes| bytes == base);
+    let (head, region) = peer.metadata.split_at(at.unwrap());
+    // A key with nothing in it for each of eight memory domains, of host memory.
+    let key = [&[0xff, 0, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8]].concat();
+    let len = (24 + key.len() as u64).to_le_bytes();
+    let bent = [&head[..head.len() - 8], &len, &region[..24], &key, b"|"].concat();
+    let refuse = || {
+        let error = try_add(&transport, "bent", &bent, &peer).unwrap_err();
+        assert_eq!(error.status, Status::Incompatible, "{error}");
+        assert!(error.message.contains("NIXL cannot connect"), "{error}");
+    };
+    let start = descriptors();
+    refuse();
+    let count = || [descriptors(), descriptors_of(peer.pid())];
+    let before = (count(), resident());
+    for _ in 0..COUNT {
+        refuse();
+    }
+    poll(&transport);
+    let after = (count(), resident());
+    println!("{before:?} -> {after:?}");
+    assert!(after.1 <= before.1 + (10 << 20));
+    for (before, after) in before.0.iter().zip(after.0) {
+        assert!(after <= before + COUNT * SOCKETS + CONNECTING);
+    }
+    peer.add_to(&transport, "b");
+    let id = write(&transport, "b", &[1], &[2]);
+    assert_eq!(finish(&transport, &[id])[&id], Ok(()));
+    assert!(holds(peer.memory.block(2, BLOCK), 1, 1));
+    transport.remove_peer("b").unwrap();
+    all_go_with(peer, &transport, start);
     transport.close(PATIENCE).unwrap();
 }

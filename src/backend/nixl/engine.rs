@@ -121,9 +121,13 @@ impl Engine {
         Ok((engine, metadata))
     }
 
-    /// Loads a checked blob whose agent is called `alias`.
-    pub fn load(&self, blob: &[u8], alias: &str) -> Result<()> {
-        match self.agent.load_remote_md(blob) {
+    /// Loads checked blobs whose agent is called `alias`: how to reach it, then the whole.
+    ///
+    /// When NIXL refuses the memory in a blob that is new to it, it forgets the agent but not the
+    /// endpoint, which then stays as long as the engine. Of an agent that it knows already it forgets
+    /// nothing, so that it can be unloaded.
+    pub fn load(&self, bare: &[u8], whole: &[u8], alias: &str) -> Result<()> {
+        let load = |blob: &[u8]| match self.agent.load_remote_md(blob) {
             Ok(name) if name == alias => Ok(()),
             Ok(name) => {
                 self.unload(&name);
@@ -133,7 +137,9 @@ impl Engine {
                 Incompatible,
                 "NIXL cannot connect to the address in the agent metadata ({error}); both sides need a network that the other one reaches (see UCX_TLS, UCX_NET_DEVICES)"
             ),
-        }
+        };
+        load(bare)?;
+        load(whole).inspect_err(|_| self.unload(alias))
     }
 
     /// Forgets a peer. None of its requests runs any more.

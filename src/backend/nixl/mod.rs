@@ -265,8 +265,9 @@ impl Backend for Nixl {
         self.check_name(&metadata, replaces)?;
         // Longer than our own name, and different for every connection: it is no other agent's.
         let alias = format!("{}>{}", self.name, conn.0);
+        let (bare, whole) = (metadata.without_memory(&alias), metadata.renamed(&alias));
         engine
-            .load(&metadata.renamed(&alias), &alias)
+            .load(&bare, &whole, &alias)
             .map_err(|error| error.context(format_args!("agent {:?}", metadata.agent)))?;
         log!(
             Info,
