@@ -75,6 +75,12 @@ impl Drop for Folder {
     }
 }
 
+/// A sentence for who asks for NIXL, and LOCAL for who does not.
+pub fn unusable(nixl: NixlConfig, words: &[&str]) {
+    unavailable(nixl.clone(), words);
+    auto_takes_local(nixl, words);
+}
+
 /// Without NIXL, AUTO takes LOCAL and says why, in words that include `words`; and LOCAL works.
 pub fn auto_takes_local(nixl: NixlConfig, words: &[&str]) {
     let lines = Arc::new(Mutex::new(String::new()));

@@ -256,7 +256,9 @@ fn no_backend(plugin: &str, error: &NixlError) -> Error {
         Ok(transports) => format!(
             "$UCX_TLS is {transports:?}: it needs a network transport that notices when a peer dies, so add tcp"
         ),
-        Err(_) => "NIXL_LOG_LEVEL=info and UCX_LOG_LEVEL=info show their own words".into(),
+        Err(_) => format!(
+            "libplugin_{plugin}.so belongs in the folder plugins beside the library, or in $NIXL_PLUGIN_DIR; NIXL_LOG_LEVEL=info and UCX_LOG_LEVEL=info show their own words"
+        ),
     };
     Error::new(
         Status::Unavailable,

@@ -133,7 +133,8 @@ impl Nixl {
             );
         }
         let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
-        let (engine, metadata) = Engine::create(agent_name, region, config)?;
+        let (engine, metadata) = Engine::create(agent_name, region, config)
+            .map_err(|error| error.context(format_args!("with {}", file.display())))?;
         log!(
             Info,
             "NIXL agent {agent_name:?}: library {}, plugin {}, {} worker threads, progress thread {}",
