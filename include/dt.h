@@ -112,9 +112,10 @@
  * A transport belongs to the process that made it. In a forked child every function on it returns
  * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
  * parent.
- * The child may make transports of its own. As always after a fork in a program with threads, the
- * child must not have been forked while another thread was inside the library, unless it calls exec
- * at once.
+ * The child may make transports of its own; with NIXL only if its parent had none open then, for UCX
+ * does not work in the child otherwise, and dt_create says so (DT_ERR_UNAVAILABLE). As always after
+ * a fork in a program with threads, the child must not have been forked while another thread was
+ * inside the library, unless it calls exec at once.
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS
@@ -813,6 +814,11 @@ dt_status dt_add_remote_peer(struct dt_transport *t,
  * this peer id (also after the id was added again) or for every peer, when it has stopped touching
  * memory: with its outcome if that was known already, otherwise as failed with DT_ERR_CANCELLED.
  * The resources of the peer are released then. This call does not wait for it.
+ *
+ * With NIXL, UCX keeps sockets of an endpoint that was closed: 1 on each side when it uses what it
+ * likes best on one host, 2 with UCX_TLS=tcp, until one of both transports is closed or its process
+ * ends. An add that NIXL refuses costs the same. So do not remove and add a peer that is well again
+ * and again.
  *
  * @param t        the transport.
  * @param peer_id  the name given to dt_add_remote_peer.
