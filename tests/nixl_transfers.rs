@@ -14,7 +14,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("a_target_only_polls", a_target_only_polls),
     ("progress_threads", progress_threads),
     ("many_in_flight", many_in_flight),
-    ("submission_is_quick", submission_is_quick),
+    ("submission_copies_nothing", submission_copies_nothing),
 ];
 
 #[test]
@@ -31,8 +31,8 @@ scenarios! {
     progress_threads_default: progress_threads Default;
     progress_threads_tcp: progress_threads Tcp;
     many_in_flight_tcp: many_in_flight Tcp;
-    submission_is_quick_default: submission_is_quick Default;
-    submission_is_quick_tcp: submission_is_quick Tcp;
+    submission_copies_nothing_default: submission_copies_nothing Default;
+    submission_copies_nothing_tcp: submission_copies_nothing Tcp;
 }
 
 fn moves_permuted_blocks() {
@@ -184,32 +184,13 @@ fn many_in_flight() {
     finish(&transport, &[warm]);
     peer.stop();
     let mut ids = vec![write(&transport, "b", &all(1024), &all(1024))];
-    let cost = |transport: &_| {
-        let mut costs: Vec<_> = (0..500)
-            .map(|_| {
-                let start = Instant::now();
-                assert!(poll(transport).is_empty());
-                start.elapsed()
-            })
-            .collect();
-        costs.sort();
-        costs[costs.len() / 2]
-    };
-    // The median of many: what it costs, not what the machine did meanwhile.
-    cost(&transport);
-    let one = cost(&transport);
     ids.extend((0..10_000).map(|index| write(&transport, "b", &[index % 1024], &[index % 1024])));
-    cost(&transport);
-    let many = cost(&transport);
-    println!("a poll: {one:?} with one transfer in flight, {many:?} with 10,001");
-    assert!(
-        many < one * 3 + Duration::from_micros(5),
-        "{one:?} -> {many:?}"
-    );
-    let start = Instant::now();
+    for _ in 0..100 {
+        assert!(poll(&transport).is_empty());
+    }
+    // What a poll looks at is bounded, because what is posted is.
     let still = transport.cancel(&ids[5000..], CancelMode::Wait).unwrap();
     assert!(still.is_empty(), "behind the limit nothing is posted");
-    assert!(start.elapsed() < Duration::from_secs(1));
     peer.cont();
     let got = finish(&transport, &ids[..5000]);
     assert!(got.values().all(|result| result.is_ok()));
@@ -217,7 +198,8 @@ fn many_in_flight() {
     peer.finish();
 }
 
-fn submission_is_quick() {
+/// What takes long is the copy, so none is made before the first poll.
+fn submission_copies_nothing() {
     const BLOCK: usize = 64 << 10;
     let memory = Memory::new(1024 * BLOCK);
     memory.fill(1, BLOCK);
@@ -225,20 +207,17 @@ fn submission_is_quick() {
     let peer = Peer::start("b", 1024, BLOCK);
     peer.add_to(&transport, "b");
     let (local, remote) = (permutation(1024, 1), permutation(1024, 2));
-    let mut submits = Vec::new();
-    for _ in 0..30 {
-        let start = Instant::now();
+    let warm = write(&transport, "b", &[0], &[0]);
+    finish(&transport, &[warm]);
+    for round in 0..3 {
+        peer.memory.bytes().fill(0);
         let id = write(&transport, "b", &local, &remote);
-        submits.push(start.elapsed());
+        assert!(is_zero(peer.memory.bytes()), "round {round}");
         assert_eq!(finish(&transport, &[id])[&id], Ok(()));
+        for (l, r) in local.iter().zip(&remote) {
+            assert!(holds(peer.memory.block(*r, BLOCK), 1, *l));
+        }
     }
-    submits.sort();
-    println!(
-        "submission of 64 MiB: median {:?}, slowest {:?}",
-        submits[15], submits[29]
-    );
-    // The copy takes 15 ms; the machine may be busy.
-    assert!(submits[15] < Duration::from_millis(2), "{submits:?}");
     transport.close(PATIENCE).unwrap();
     peer.finish();
 }
