@@ -8,14 +8,17 @@ use std::fs;
 use std::path::Path;
 
 /// In the order in which their functions appear in the header.
-const SOURCES: [&str; 10] = [
+const SOURCES: [&str; 13] = [
     "status",
     "last_error",
     "handle",
     "transport",
     "fingerprint",
     "peers",
+    "handshake",
     "push",
+    "pull",
+    "messages",
     "stats",
     "log",
     "region",

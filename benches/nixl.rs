@@ -14,19 +14,23 @@ use nixl_sys::{
     XferOp,
 };
 
-const SCENARIOS: &[(&str, fn())] = &[("bench", bench)];
+const SCENARIOS: &[(&str, fn())] = &[("bench", bench), ("calls", calls), ("in_flight", in_flight)];
 
 fn main() {
     if std::env::var_os("DT_TEST_ROLE").is_some() {
         // A process that the other branch has started.
         return nixl_support::process(SCENARIOS);
     }
-    print("default", Tls::Default);
-    print("tcp", Tls::Tcp);
+    for scenario in ["bench", "calls"] {
+        print(scenario, "default", Tls::Default);
+        print(scenario, "tcp", Tls::Tcp);
+    }
+    // Over UCX's defaults nothing stays in flight: the kernel copies within the call.
+    print("in_flight", "tcp", Tls::Tcp);
 }
 
-fn print(name: &str, tls: Tls) {
-    if let Some(outcome) = run("bench", tls) {
+fn print(scenario: &str, name: &str, tls: Tls) {
+    if let Some(outcome) = run(scenario, tls) {
         for line in outcome
             .stdout
             .lines()
@@ -173,4 +177,71 @@ fn bench() {
         transport.close(PATIENCE).unwrap();
         peer.finish();
     }
+}
+
+/// How long the calls take that must not wait: 64 MiB in 1024 blocks.
+fn calls() {
+    const BLOCK: usize = 64 << 10;
+    let memory = Memory::new(1024 * BLOCK);
+    memory.fill(1, BLOCK);
+    let transport = transport(Some("a"), &memory, BLOCK);
+    let peer = Peer::start("b", 1024, BLOCK);
+    peer.add_to(&transport, "b");
+    let (local, remote) = (permutation(1024, 1), permutation(1024, 2));
+    let (mut submits, mut polls) = (Vec::new(), Vec::new());
+    for _ in 0..200 {
+        let mut id = 0;
+        submits.push(timed(|| id = write(&transport, "b", &local, &remote)));
+        let mut done = 0;
+        while done == 0 {
+            let mut poll = || done = transport.poll(None, 1, &mut |_| {}).unwrap();
+            polls.push(timed(&mut poll));
+        }
+    }
+    report("submission of 64 MiB", submits);
+    report("poll that moves it", polls);
+    transport.close(PATIENCE).unwrap();
+    peer.finish();
+}
+
+fn report(what: &str, mut times: Vec<Duration>) {
+    times.sort();
+    let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e6;
+    println!(
+        "@{what}: median {:.1} us, p99 {:.1} us, worst {:.1} us of {}",
+        at(50),
+        at(99),
+        at(100),
+        times.len()
+    );
+}
+
+/// What a poll costs when nothing can end, because the peer is stopped.
+fn in_flight() {
+    const BLOCK: usize = 4096;
+    let memory = Memory::new(1024 * BLOCK);
+    let transport = transport(Some("a"), &memory, BLOCK);
+    let peer = Peer::start("b", 1024, BLOCK);
+    peer.add_to(&transport, "b");
+    ours(&transport, &[0], &[0]);
+    peer.stop();
+    let all: Vec<u32> = (0..1024).collect();
+    write(&transport, "b", &all, &all);
+    let cost = || {
+        let poll = || assert_eq!(transport.poll(None, 1, &mut |_| {}), Ok(0));
+        // The first ones post what there is room for.
+        spread((0..6000).map(|_| timed(poll)).skip(1000).collect()).0
+    };
+    let one = cost();
+    for index in 0..10_000 {
+        write(&transport, "b", &[index % 1024], &[index % 1024]);
+    }
+    let many = cost();
+    println!(
+        "@poll, nothing done: {one:.2} us with 1 in flight, {many:.2} us with 10,001, x{:.2}",
+        many / one
+    );
+    peer.cont();
+    transport.close(PATIENCE).unwrap();
+    peer.finish();
 }

@@ -18,9 +18,16 @@
  * change the sources, not this file.
  *
  * A program makes a transport for a region of its memory (dt_create), tells its peers how to reach
- * it (dt_get_agent_metadata, sent by any means), makes the peers known (dt_add_remote_peer),
- * submits transfers (dt_write_blocks, dt_read_blocks), and asks regularly what has become of them
- * (dt_poll). In the end it closes the transport (dt_close) and frees it (dt_destroy).
+ * it (dt_export_handshake, sent by any means) and makes the peers known (dt_import_handshake).
+ *
+ * To push blocks, it submits transfers (dt_write_blocks, dt_read_blocks) and asks regularly what has
+ * become of them (dt_poll). To pull blocks and tell their owner, a consumer posts reads
+ * (dt_post_read) and asks for each (dt_check_xfer_state), and the producer asks for the messages
+ * that go with them (dt_get_new_notifs), to use the blocks again. In the end a program closes the
+ * transport (dt_close) and frees it (dt_destroy).
+ *
+ * Peers that use NIXL without this library are made known by their own data: dt_add_remote_peer
+ * takes the address, number and length of the blocks, dt_add_remote_agent a list of them.
  *
  *
  * CONVENTIONS, which hold for every function
@@ -59,7 +66,7 @@
  * major version. A program that was compiled with a newer header works too if it leaves the fields
  * that the library does not know at 0, otherwise the call is DT_ERR_INCOMPATIBLE. A size below that
  * of the first version, or above 4096, is DT_ERR_INVALID_ARG. A struct that the library fills is
- * filled up to struct_size. dt_completion is an element of arrays and never grows.
+ * filled up to struct_size. dt_completion and dt_notif are elements of arrays and never grow.
  *
  * Out of memory. What the caller makes large (number of indexes, buffers) is DT_ERR_NO_MEMORY when
  * there is no memory for it. When a process has no memory even for the small things behind a call,
@@ -84,11 +91,18 @@
  *     functions                              on one transport   blocks at most for
  *     -------------------------------------  -----------------  -----------------------------------
  *     dt_write_blocks, dt_read_blocks,       any, any thread    the turns of other threads
- *       dt_cancel, dt_add_remote_peer,
+ *       dt_post_read, dt_release_xfer,
+ *       dt_cancel, dt_send_notif,
+ *       dt_add_remote_peer,
+ *       dt_add_remote_agent,
+ *       dt_import_handshake,
  *       dt_remove_remote_peer,
  *       dt_peer_status, dt_get_stats,
- *       dt_get_agent_metadata
- *     dt_poll                                any, any thread    poll_budget_us, and others' turns
+ *       dt_get_agent_metadata,
+ *       dt_get_mem_descriptor,
+ *       dt_export_handshake
+ *     dt_poll, dt_check_xfer_state,          any, any thread    poll_budget_us, and others' turns
+ *       dt_get_new_notifs
  *     dt_wait                                any, any thread    timeout_ms, and one dt_poll
  *     dt_close                               any, any thread    timeout_ms, and others' turns
  *     dt_base_addr and the other accessors   any, any thread    nothing
@@ -96,8 +110,9 @@
  *     dt_set_log_callback                    -                  callbacks that are running
  *     dt_create, dt_region_alloc,            -                  the operating system
  *       dt_region_free
- *     dt_status_str, dt_last_error,          -                  nothing
- *       dt_version, fingerprints
+ *     dt_status_str, dt_xfer_state_str,      -                  nothing
+ *       dt_last_error, dt_version,
+ *       fingerprints
  *
  * The times hold for one transfer. A call that has to do with many (a list of ids to cancel, a peer
  * with many transfers that is removed or found dead) takes a few microseconds more for each.
@@ -112,15 +127,18 @@
  * A transport belongs to the process that made it. In a forked child every function on it returns
  * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
  * parent.
- * The child may make transports of its own. As always after a fork in a program with threads, the
- * child must not have been forked while another thread was inside the library, unless it calls exec
- * at once.
+ * The child may make transports of its own; with NIXL only if its parent had none open then, for UCX
+ * does not work in the child otherwise, and dt_create says so (DT_ERR_UNAVAILABLE). As always after
+ * a fork in a program with threads, the child must not have been forked while another thread was
+ * inside the library, unless it calls exec at once.
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS
  *
  * Exactly once. Every id that a submission gave ends in exactly one way: it is reported once by
- * dt_poll or dt_wait; or dropped by dt_cancel and never reported; or ended by dt_close.
+ * dt_poll or dt_wait; or dropped by dt_cancel and never reported; or ended by dt_close. The id of a
+ * posted read is never reported: it is asked for, and lives until it is released. A message that was
+ * accepted is handed out once.
  *
  * Quiescent. When an id has been reported, with success or failure, the library will not read or
  * write the blocks of its transfer again on either side. A status that would be known earlier waits
@@ -382,6 +400,32 @@ typedef struct dt_completion {
 } dt_completion;
 
 /**
+ * Where a posted read stands: DT_XFER_DONE, DT_XFER_PROC, or a negative DT_ERR_ code, which is why
+ * it failed. DT_XFER_DONE and failures are final: a later check says the same.
+ */
+typedef int32_t dt_xfer_state;
+
+/**
+ * One message that has come. An element of the caller's array: it never grows.
+ */
+typedef struct dt_notif {
+    /**
+     * The name that the sender gave itself, NUL-terminated, in the caller's arena. It is a claim:
+     * with LOCAL every program of the same user can send, with NIXL everyone who reaches the
+     * network address.
+     */
+    const char *agent_name;
+    /**
+     * Its bytes, in the caller's arena, not aligned.
+     */
+    const void *msg;
+    /**
+     * Their number.
+     */
+    size_t msg_len;
+} dt_notif;
+
+/**
  * Counters of one transport since it was made. Always: submitted = done + failed + cancelled +
  * inflight. A transfer that has ended counts by its outcome, whether it was reported yet or not.
  */
@@ -423,11 +467,11 @@ typedef struct dt_stats {
      */
     uint64_t bytes_read;
     /**
-     * Messages sent; 0 in this version.
+     * Messages that were sent, with reads and alone.
      */
     uint64_t notifs_sent;
     /**
-     * Messages received; 0 in this version.
+     * Messages that dt_get_new_notifs has handed out.
      */
     uint64_t notifs_received;
     /**
@@ -438,6 +482,11 @@ typedef struct dt_stats {
      * Peers that are known now, faulted ones included.
      */
     uint64_t peers;
+    /**
+     * How often there was no room for a message, here or at a peer, and what came and was thrown
+     * away because no transport would send it.
+     */
+    uint64_t notifs_refused;
 } dt_stats;
 
 /**
@@ -533,6 +582,17 @@ typedef void (*dt_log_fn)(dt_log_level level, const char *message, void *user);
  * A fault of this library. The handle, if one was given, refuses all further work: destroy it.
  */
 #define DT_ERR_INTERNAL -15
+
+/**
+ * The bytes are in the local blocks. The message of the read, if it has one, is on its way and
+ * needs no further calls of this side.
+ */
+#define DT_XFER_DONE 0
+
+/**
+ * In progress.
+ */
+#define DT_XFER_PROC 1
 
 #ifdef __cplusplus
 extern "C" {
@@ -814,6 +874,11 @@ dt_status dt_add_remote_peer(struct dt_transport *t,
  * memory: with its outcome if that was known already, otherwise as failed with DT_ERR_CANCELLED.
  * The resources of the peer are released then. This call does not wait for it.
  *
+ * With NIXL, UCX keeps sockets of an endpoint that was closed: 1 on each side when it uses what it
+ * likes best on one host, 2 with UCX_TLS=tcp, until one of both transports is closed or its process
+ * ends. An add that NIXL refuses costs the same. So do not remove and add a peer that is well again
+ * and again.
+ *
  * @param t        the transport.
  * @param peer_id  the name given to dt_add_remote_peer.
  *
@@ -845,6 +910,49 @@ dt_status dt_remove_remote_peer(struct dt_transport *t, const char *peer_id);
  *   last of its failed transfers. dt_last_error has the details
  */
 dt_status dt_peer_status(struct dt_transport *t, const char *peer_id);
+
+/**
+ * Copies all that a peer must know of this transport in one blob: backend, fingerprint of the
+ * configuration, address, number and length of the blocks, and the agent metadata. It has a version
+ * and a check sum. The same bytes on every call.
+ *
+ * @param t    the transport.
+ * @param buf  where the blob goes; NULL is allowed if cap is 0.
+ * @param cap  bytes at buf. About 1 KiB is enough; ask for the size.
+ * @param len  set to the size needed, also on DT_ERR_BUFFER_TOO_SMALL.
+ *
+ * @return
+ * - DT_OK
+ * - DT_ERR_INVALID_ARG: t is not a transport; len is NULL; buf is NULL with a cap that is not 0
+ * - DT_ERR_BUFFER_TOO_SMALL: buf is untouched
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_export_handshake(struct dt_transport *t, void *buf, size_t cap, size_t *len);
+
+/**
+ * Checks a blob of dt_export_handshake of another transport as a whole, then does what
+ * dt_add_remote_peer does with what it says. The check sum finds damage, not forgery: the blob is
+ * untrusted input.
+ *
+ * @param t        the transport.
+ * @param peer_id  the name for the peer, as for dt_add_remote_peer.
+ * @param blob     its bytes.
+ * @param len      their number.
+ *
+ * @return
+ * - DT_OK: the peer is known
+ * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL; peer_id is empty, too long or not
+ *   UTF-8; the blob is malformed or damaged
+ * - DT_ERR_INCOMPATIBLE: the blob was made by a newer library, or the two nodes disagree in backend,
+ *   fingerprint or block length; dt_last_error names the field and both values
+ * - any other status of dt_add_remote_peer
+ */
+dt_status dt_import_handshake(struct dt_transport *t,
+                              const char *peer_id,
+                              const void *blob,
+                              size_t len);
 
 /**
  * Starts to copy local block local_idxs[k] to the peer's block remote_idxs[k], for each k below
@@ -1024,6 +1132,237 @@ dt_status dt_cancel(struct dt_transport *t,
                     dt_cancel_mode mode,
                     dt_xfer_id *still_inflight,
                     size_t *still_count);
+
+/**
+ * Copies the memory descriptor of the transport: what peers that read from it must know of its
+ * blocks. It is MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md): an array with
+ * one array [address, length in bytes, device id 0] for each block, every number in its shortest
+ * form, as Python's msgspec.msgpack.encode makes it of a list of tuples. It takes 7 to 17 bytes a
+ * block; the size alone is known without making it.
+ *
+ * @param t    the transport.
+ * @param buf  where the bytes go; NULL is allowed if cap is 0.
+ * @param cap  bytes at buf.
+ * @param len  set to the size needed, also on DT_ERR_BUFFER_TOO_SMALL.
+ *
+ * @return
+ * - DT_OK
+ * - DT_ERR_INVALID_ARG: t is not a transport; len is NULL; buf is NULL with a cap that is not 0
+ * - DT_ERR_INCOMPATIBLE: the region has 2^32 blocks or more, which MessagePack cannot list
+ * - DT_ERR_BUFFER_TOO_SMALL: buf is untouched
+ * - DT_ERR_NO_MEMORY
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_get_mem_descriptor(struct dt_transport *t, void *buf, size_t cap, size_t *len);
+
+/**
+ * Makes an agent known by what it says of itself: its metadata, and the memory descriptor of the
+ * blocks that may be read. The blocks may lie in any order, with gaps between them; indexes of a
+ * transfer count them in the order of the list. The name that the agent gave itself becomes the
+ * peer id for every other function, dt_remove_remote_peer, dt_peer_status and dt_write_blocks
+ * included. A peer id that is known already gets a new registration, as with dt_add_remote_peer.
+ *
+ * Both blobs are untrusted input: they are checked as a whole, in time that grows with their
+ * length, before anything is remembered. A list of blocks that follow on each other takes no
+ * memory, any other one takes 8 bytes a block.
+ *
+ * @param t               the transport.
+ * @param agent_metadata  what dt_get_agent_metadata, or NIXL's get_agent_metadata, gave there.
+ * @param metadata_len    its bytes.
+ * @param mem_descriptor  what dt_get_mem_descriptor gave there, or the same made by another program
+ *                        in any form that MessagePack allows.
+ * @param descriptor_len  its bytes.
+ * @param agent_name      where the agent's name goes, NUL-terminated; NULL is allowed if name_cap
+ *                        is 0.
+ * @param name_cap        bytes at agent_name.
+ * @param name_len        set to the bytes of the name, NUL included, on DT_OK and on
+ *                        DT_ERR_BUFFER_TOO_SMALL.
+ *
+ * @return
+ * - DT_OK: the agent is known
+ * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL where it is needed; a blob is
+ *   malformed; an address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
+ * - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device, or
+ *   is not memory that the agent's metadata speaks of; the metadata is of another backend, version
+ *   or host
+ * - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is needed
+ * - DT_ERR_PEER_LOST: the agent's process is gone
+ * - DT_ERR_UNAVAILABLE: a permission is missing
+ * - DT_ERR_NO_MEMORY
+ * - DT_ERR_BACKEND
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_add_remote_agent(struct dt_transport *t,
+                              const void *agent_metadata,
+                              size_t metadata_len,
+                              const void *mem_descriptor,
+                              size_t descriptor_len,
+                              char *agent_name,
+                              size_t name_cap,
+                              size_t *name_len);
+
+/**
+ * Starts to copy block remote_idxs[k] of an agent to local block local_idxs[k], for each k below
+ * count, as dt_read_blocks does; but the read belongs to the id that is returned: dt_poll and
+ * dt_wait drive it and never report it. Ask with dt_check_xfer_state, and free it in the end with
+ * dt_release_xfer.
+ *
+ * When all bytes have been read, notif_msg goes to the agent, which finds it once with
+ * dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
+ * the library had found it complete. Messages of one transport to one agent come in the order in
+ * which their reads completed or dt_send_notif was called.
+ *
+ * @param t            the transport.
+ * @param agent_name   a peer id: a name that dt_add_remote_agent gave, or an id that was given to
+ *                     dt_add_remote_peer.
+ * @param local_idxs   as for dt_read_blocks.
+ * @param remote_idxs  as for dt_read_blocks.
+ * @param count        number of blocks, at least 1.
+ * @param notif_msg    notif_len bytes of any value, which are copied; NULL is allowed if notif_len
+ *                     is 0.
+ * @param notif_len    0: no message; otherwise 1 to 65536.
+ * @param out          where the id goes, written on DT_OK only.
+ *
+ * @return
+ * - DT_OK: the read has started; release it when it is not needed any more
+ * - DT_ERR_INVALID_ARG: as for dt_read_blocks; notif_msg is NULL or notif_len too large
+ * - DT_ERR_OUT_OF_RANGE: an index is too large; dt_last_error names it
+ * - DT_ERR_NOT_FOUND: no peer has this name
+ * - DT_ERR_PEER_LOST: the peer is gone or faulted
+ * - DT_ERR_NO_MEMORY
+ * - DT_ERR_BACKEND: the backend refused
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_post_read(struct dt_transport *t,
+                       const char *agent_name,
+                       const uint32_t *local_idxs,
+                       const uint32_t *remote_idxs,
+                       size_t count,
+                       const void *notif_msg,
+                       size_t notif_len,
+                       dt_xfer_id *out);
+
+/**
+ * Drives all work as dt_poll does, then tells where a posted read stands.
+ *
+ * @param t      the transport.
+ * @param id     what dt_post_read gave.
+ * @param state  set to the state, on DT_OK only: DT_XFER_PROC; DT_XFER_DONE; or why the read
+ *               failed: DT_ERR_CANCELLED (by dt_cancel, or with its peer), DT_ERR_PEER_LOST,
+ *               DT_ERR_BACKEND, or another status. In the last case the local blocks hold old
+ *               bytes, new bytes, or both.
+ *
+ * @return
+ * - DT_OK, also if the read has failed
+ * - DT_ERR_INVALID_ARG: t is not a transport; state is NULL
+ * - DT_ERR_NOT_FOUND: no posted read has this id, or it was released
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_check_xfer_state(struct dt_transport *t, dt_xfer_id id, dt_xfer_state *state);
+
+/**
+ * The name of a state.
+ *
+ * @param state  any integer.
+ * @return a static string, never NULL: "DONE", "PROC", or what dt_status_str says.
+ */
+const char *dt_xfer_state_str(dt_xfer_state state);
+
+/**
+ * Frees a posted read; its id is unknown afterwards. One that is still in progress is given up as
+ * by dt_cancel with DT_CANCEL_IMMEDIATE: no message goes to the agent, and what cannot be stopped
+ * drains inside the library, so that its local blocks may still be written until dt_stats.draining
+ * has fallen.
+ *
+ * @param t   the transport.
+ * @param id  what dt_post_read gave.
+ *
+ * @return
+ * - DT_OK
+ * - DT_ERR_INVALID_ARG: t is not a transport
+ * - DT_ERR_NOT_FOUND: no posted read has this id, or it was released
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_release_xfer(struct dt_transport *t, dt_xfer_id id);
+
+/**
+ * Drives all work as dt_poll does, then hands out messages that have come: of reads of this
+ * transport's blocks that have completed (dt_post_read), and of dt_send_notif. Each is handed out
+ * once; those of one sender come in the order in which it sent them. The sender need not be known
+ * here. What is not asked for is kept, up to a bound; how often it was reached says
+ * dt_stats.notifs_refused.
+ *
+ * @param t           the transport.
+ * @param buf         where messages go; NULL is allowed if cap is 0. Elements from *count on are
+ *                    untouched.
+ * @param cap         number of elements at buf.
+ * @param arena       where names and bytes of the messages go; NULL is allowed if arena_cap is 0.
+ *                    What buf points to is valid until the caller uses the arena for something
+ *                    else.
+ * @param arena_cap   bytes at arena. A message needs those of the sender's name, 1, and its own.
+ *                    What does not fit stays for the next call.
+ * @param count       set to the number of messages, on DT_OK only.
+ * @param arena_used  set to the bytes used, on DT_OK, and to the bytes that the next message needs,
+ *                    on DT_ERR_BUFFER_TOO_SMALL.
+ *
+ * @return
+ * - DT_OK, also if no message has come
+ * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is misaligned, or NULL where it is needed.
+ *   Nothing was handed out
+ * - DT_ERR_BUFFER_TOO_SMALL: the arena is too small for the next message, which stays
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_get_new_notifs(struct dt_transport *t,
+                            struct dt_notif *buf,
+                            size_t cap,
+                            void *arena,
+                            size_t arena_cap,
+                            size_t *count,
+                            size_t *arena_used);
+
+/**
+ * Sends a message that goes with no read. It never waits.
+ *
+ * On DT_OK the message reaches the peer once, after all that were sent to it before, even if this
+ * transport is not used any more, is closed or destroyed, or its process ends. A peer that dies
+ * takes what it has not asked for with it.
+ *
+ * @param t           the transport.
+ * @param agent_name  a peer id, as for dt_post_read.
+ * @param msg         len bytes of any value, which are copied.
+ * @param len         1 to 65536.
+ *
+ * @return
+ * - DT_OK: the message is on its way
+ * - DT_ERR_INVALID_ARG: t is not a transport; agent_name is NULL, empty, too long or not UTF-8; msg
+ *   is NULL; len is 0 or too large
+ * - DT_ERR_NOT_FOUND: no peer has this name
+ * - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
+ *   has. Nothing was sent; poll, and try again
+ * - DT_ERR_PEER_LOST: the peer is gone or faulted
+ * - DT_ERR_NO_MEMORY
+ * - DT_ERR_UNAVAILABLE: a permission is missing
+ * - DT_ERR_BACKEND
+ * - DT_ERR_CLOSED
+ * - DT_ERR_FORKED
+ * - DT_ERR_INTERNAL
+ */
+dt_status dt_send_notif(struct dt_transport *t,
+                        const char *agent_name,
+                        const void *msg,
+                        size_t len);
 
 /**
  * Reads the counters. It also answers after dt_close.

@@ -107,8 +107,10 @@ need_libclang() {
 
 # need_nixl: NIXL's wheel for the tests, in third_party/.
 need_nixl() {
-    python3 -m pip --version > /dev/null 2>&1 || install_packages python3-pip
-    [ -d third_party/nixl ] || say "fetching NIXL from PyPI into third_party/"
+    if [ ! -f third_party/nixl/.pinned ] || [ ! -f third_party/python/.pinned ]; then
+        python3 -m pip --version > /dev/null 2>&1 || install_packages python3-pip
+        say "fetching NIXL from PyPI into third_party/"
+    fi
     sh scripts/nixl.sh > /dev/null || die "NIXL could not be fetched: see above"
 }
 

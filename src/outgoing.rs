@@ -20,13 +20,18 @@ pub struct Outgoing {
 struct Bound {
     bytes: Box<[u8]>,
     has_arrived: bool,
+    was_refused: bool,
 }
 
 impl Outgoing {
     /// Keeps the message of a read that has been started.
     pub fn bind(&mut self, id: XferId, bytes: Box<[u8]>) {
-        let has_arrived = false;
-        self.messages.insert(id, Bound { bytes, has_arrived });
+        let bound = Bound {
+            bytes,
+            has_arrived: false,
+            was_refused: false,
+        };
+        self.messages.insert(id, bound);
     }
 
     /// The bytes of a read have arrived over `conn`. False if no message goes with it.
@@ -57,6 +62,12 @@ impl Outgoing {
         }
         self.waiting.remove(&conn);
         None
+    }
+
+    /// There was no room for the message. True the first time.
+    pub fn refused(&mut self, id: XferId) -> bool {
+        let bound = self.messages.get_mut(&id);
+        bound.is_some_and(|bound| !std::mem::replace(&mut bound.was_refused, true))
     }
 
     /// The message has gone, or is not to go.
@@ -96,6 +107,7 @@ mod tests {
         assert_eq!(outgoing.conns(), [a, b]);
         assert_eq!(outgoing.first(a), Some((3, &[3][..])));
         assert_eq!(outgoing.first(a), Some((3, &[3][..])), "until it has gone");
+        assert!(outgoing.refused(3) && !outgoing.refused(3));
         outgoing.forget(3);
         outgoing.forget(2);
         assert_eq!(outgoing.first(a), Some((4, &[4][..])));

@@ -214,7 +214,6 @@ fn a_stopped_receiver_takes_what_it_has_room_for_and_delays_nobody() {
     };
     let sent = fill(&mut consumer, 0);
     assert!(sent > 200, "{sent} messages");
-    assert_eq!(consumer.local.refused_messages(), 1);
     assert_eq!(
         status(consumer.local.send(conn, &message(sent))),
         Status::Busy

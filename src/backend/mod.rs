@@ -146,8 +146,8 @@ pub trait Backend: Send {
     /// asked for stays where it is, and when too much does, its senders have no room.
     fn receive(&mut self, most: usize, messages: &mut Vec<Message>);
 
-    /// How often there was no room for a message, here or at a peer, and how often something was
-    /// thrown away that no sender of this library would send.
+    /// How many messages had no room here where they could not be kept away, and how often something
+    /// was thrown away that no sender of this library would send.
     fn refused_messages(&self) -> u64;
 
     /// Does work until `deadline` (exceeded by one small piece at most), fairly between connections,

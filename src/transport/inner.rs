@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use crate::backend::{Backend, ConnId, Event, Message, OpId, Stop};
-use crate::error::{Quoted, Result, Status, fail};
+use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::ledger::{Completion, Ledger, Standing, XferId};
 use crate::log::log;
 use crate::outgoing::Outgoing;
@@ -27,6 +27,8 @@ pub(super) struct Inner {
     /// Messages that have come and did not fit into what the caller had for them.
     pub(super) inbox: VecDeque<Message>,
     pub(super) messages: MessageCounts,
+    /// Messages that found no room at their peer.
+    pub(super) no_room: u64,
     /// Messages that came from a sender without a name.
     nameless: u64,
     pub(super) last_conn: u64,
@@ -35,6 +37,11 @@ pub(super) struct Inner {
     abandoned: bool,
     /// `close` has ended, well or by force.
     pub(super) closed: bool,
+}
+
+/// A message that could not be sent may find room later.
+pub(super) fn lacks_room(error: &Error) -> bool {
+    matches!(error.status, Status::Busy | Status::NoMemory)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,6 +63,7 @@ impl Inner {
             outgoing: Outgoing::default(),
             inbox: VecDeque::new(),
             messages: MessageCounts::default(),
+            no_room: 0,
             nameless: 0,
             last_conn: 0,
             polls: 0,
@@ -109,7 +117,10 @@ impl Inner {
         let mut news = false;
         while let Some((id, message)) = self.outgoing.first(conn) {
             let result = match self.backend.send(conn, message) {
-                Err(error) if matches!(error.status, Status::Busy | Status::NoMemory) => break,
+                Err(error) if lacks_room(&error) => {
+                    self.no_room += u64::from(self.outgoing.refused(id));
+                    break;
+                }
                 result => result,
             };
             self.messages.sent += u64::from(result.is_ok());
@@ -236,7 +247,7 @@ impl Inner {
     /// A closed backend is not asked any more.
     pub(super) fn count_refused(&mut self) {
         if !self.closed {
-            self.messages.refused = self.nameless + self.backend.refused_messages();
+            self.messages.refused = self.no_room + self.nameless + self.backend.refused_messages();
         }
     }
 

@@ -3,7 +3,7 @@
 
 use parking_lot::MutexGuard;
 
-use super::inner::GivenUp;
+use super::inner::{GivenUp, lacks_room};
 use super::{CancelMode, Transport, XferId, is_name};
 use crate::backend::{Direction, MAX_MESSAGE, Message};
 use crate::descriptor;
@@ -110,7 +110,7 @@ impl Transport {
         match &sent {
             Ok(()) => inner.messages.sent += 1,
             Err(error) if error.status == Status::PeerLost => inner.judge(conn, &sent),
-            Err(_) => {}
+            Err(error) => inner.no_room += u64::from(lacks_room(error)),
         }
         sent.map_err(|error| error.context(format_args!("agent {}", Quoted(agent))))
     }

@@ -92,8 +92,6 @@ pub struct Local {
     open: Option<Open>,
     links: BTreeMap<ConnId, Link>,
     outboxes: Outboxes,
-    /// Sends that found no room.
-    refused: u64,
     /// Lanes of the mailbox that were given up; known beyond the end of the mailbox.
     damaged: u64,
     queue: Queue,
@@ -174,7 +172,6 @@ impl Local {
             }),
             links: BTreeMap::new(),
             outboxes: Outboxes::default(),
-            refused: 0,
             damaged: 0,
             queue: Queue::default(),
             round: 0,
@@ -428,10 +425,10 @@ impl Backend for Local {
             let (name, open) = (&self.agent_name, || peer.open_mail());
             result = self.outboxes.send(peer.incarnation(), name, message, open);
         }
-        match &result {
-            Err(error) if error.status == Status::PeerLost => self.lose(conn, error.clone()),
-            Err(error) if error.status == Status::Busy => self.refused += 1,
-            _ => {}
+        if let Err(error) = &result
+            && error.status == Status::PeerLost
+        {
+            self.lose(conn, error.clone());
         }
         result
     }
@@ -444,7 +441,7 @@ impl Backend for Local {
     }
 
     fn refused_messages(&self) -> u64 {
-        self.refused + self.damaged
+        self.damaged
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {

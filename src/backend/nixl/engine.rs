@@ -12,6 +12,7 @@ use nixl_sys::{
 
 use super::NixlConfig;
 use super::coverage::Coverage;
+use super::users::User;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Piece;
@@ -34,13 +35,14 @@ pub enum State<T> {
     Failed(String),
 }
 
-/// The agent. Fields go in this order: what was registered first, the agent last.
+/// The agent. Fields go in this order: what was registered first, then the agent.
 pub struct Engine {
     registration: RegistrationHandle,
     local: XferDescList<'static>,
     remote: XferDescList<'static>,
     inbox: NotificationMap,
     agent: Agent,
+    _user: User,
 }
 
 // SAFETY: NIXL's objects are tied to no thread, and `&mut` or the transport's lock lets only one at
@@ -54,6 +56,7 @@ impl Engine {
         region: LocalRegion,
         config: &NixlConfig,
     ) -> Result<(Engine, Vec<u8>)> {
+        let user = User::join()?;
         let plugin = config.plugin();
         let agent = Agent::new_configured(
             name,
@@ -114,13 +117,18 @@ impl Engine {
             remote: list()?,
             inbox: NotificationMap::new().map_err(|error| stage("allocate an inbox", &error))?,
             agent,
+            _user: user,
         };
         Ok((engine, metadata))
     }
 
-    /// Loads a checked blob whose agent is called `alias`.
-    pub fn load(&self, blob: &[u8], alias: &str) -> Result<()> {
-        match self.agent.load_remote_md(blob) {
+    /// Loads checked blobs whose agent is called `alias`: how to reach it, then the whole.
+    ///
+    /// When NIXL refuses the memory in a blob that is new to it, it forgets the agent but not the
+    /// endpoint, which then stays as long as the engine. Of an agent that it knows already it forgets
+    /// nothing, so that it can be unloaded.
+    pub fn load(&self, bare: &[u8], whole: &[u8], alias: &str) -> Result<()> {
+        let load = |blob: &[u8]| match self.agent.load_remote_md(blob) {
             Ok(name) if name == alias => Ok(()),
             Ok(name) => {
                 self.unload(&name);
@@ -130,7 +138,9 @@ impl Engine {
                 Incompatible,
                 "NIXL cannot connect to the address in the agent metadata ({error}); both sides need a network that the other one reaches (see UCX_TLS, UCX_NET_DEVICES)"
             ),
-        }
+        };
+        load(bare)?;
+        load(whole).inspect_err(|_| self.unload(alias))
     }
 
     /// Forgets a peer. None of its requests runs any more.
@@ -247,7 +257,9 @@ fn no_backend(plugin: &str, error: &NixlError) -> Error {
         Ok(transports) => format!(
             "$UCX_TLS is {transports:?}: it needs a network transport that notices when a peer dies, so add tcp"
         ),
-        Err(_) => "NIXL_LOG_LEVEL=info and UCX_LOG_LEVEL=info show their own words".into(),
+        Err(_) => format!(
+            "libplugin_{plugin}.so belongs in the folder plugins beside the library, or in $NIXL_PLUGIN_DIR; NIXL_LOG_LEVEL=info and UCX_LOG_LEVEL=info show their own words"
+        ),
     };
     Error::new(
         Status::Unavailable,

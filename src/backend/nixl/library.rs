@@ -9,6 +9,9 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use object::Endianness;
+use object::elf::{DT_NEEDED, FileHeader64};
+use object::read::elf::FileHeader;
 use parking_lot::Mutex;
 
 use super::signals::Signals;
@@ -167,6 +170,7 @@ fn prepare_plugin(library: &Path, plugin: &str) -> Result<()> {
         // NIXL knows more places, and plugins that are built in.
         return Ok(());
     };
+    refuse_second_ucx(&file)?;
     let signals = Signals::save();
     let opened = Handle::open(&file);
     signals.restore();
@@ -179,20 +183,80 @@ fn prepare_plugin(library: &Path, plugin: &str) -> Result<()> {
             ),
         )
     })?;
-    if let Some(own) = handle.file_of(c"ucp_init_version")
-        && let Some(foreign) = Handle::everywhere().file_of(c"ucp_init_version")
-        && own != foreign
-    {
-        fail!(
-            Unavailable,
-            "NIXL: this process has another UCX in its global scope, {}, which would mix with NIXL's own {}; load the other one privately (RTLD_LOCAL) or not at all",
-            foreign.display(),
-            own.display()
-        );
-    }
+    log_ucx(&handle);
     configure_ucx(&handle);
     handle.keep();
     Ok(())
+}
+
+/// Refuses a plugin that would bring a UCX of its own into a process that has one in its global
+/// scope: the loader would tie the functions of both together. Seen with that: hangs, and crashes
+/// where the versions differ. RTLD_DEEPBIND keeps the libraries apart, but not the modules that UCX
+/// opens by itself, which then end up in the lists of the other UCX.
+///
+/// It must be known before the plugin is opened, because the constructors of UCX mix too.
+fn refuse_second_ucx(plugin: &Path) -> Result<()> {
+    let Some(needed) = needed_ucx(plugin) else {
+        return Ok(());
+    };
+    // Loaded already, in whatever scope: the plugin will get this one.
+    let own = Handle::open_again(Path::new(&needed));
+    for name in UCX_SYMBOLS {
+        let Some(foreign) = Handle::everywhere().file_of(name) else {
+            continue;
+        };
+        if own.as_ref().and_then(|own| own.file_of(name)).as_ref() != Some(&foreign) {
+            fail!(
+                Unavailable,
+                "NIXL: this process has a UCX in its global scope, {}, which would mix with {needed}, which the plugin {} needs; load the first one privately (RTLD_LOCAL, no LD_PRELOAD), or use a NIXL that was built for it",
+                foreign.display(),
+                plugin.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+/// One function of each library of UCX.
+const UCX_SYMBOLS: [&CStr; 4] = [
+    c"ucp_get_version_string",
+    c"uct_query_components",
+    c"ucs_global_opts_set_value",
+    c"ucm_set_event_handler",
+];
+
+/// The name by which a plugin asks for UCX: it is all that the loader compares. `None`: it does not,
+/// or it is no library, which the loader says better.
+fn needed_ucx(plugin: &Path) -> Option<String> {
+    let file = std::fs::read(plugin).ok()?;
+    let bytes = &*file;
+    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, bytes).ok()?;
+    let dynamic = sections.dynamic_table(endian, bytes).ok()?;
+    dynamic
+        .iter()
+        .filter(|entry| entry.tag == DT_NEEDED)
+        .filter_map(|entry| std::str::from_utf8(dynamic.string(entry).ok()?).ok())
+        .find(|name| name.starts_with("libucp"))
+        .map(str::to_owned)
+}
+
+fn log_ucx(plugin: &Handle) {
+    let name = UCX_SYMBOLS[0];
+    let (Some(symbol), Some(file)) = (plugin.symbol(name), plugin.file_of(name)) else {
+        return;
+    };
+    // SAFETY: UCX declares `const char *ucp_get_version_string(void)`, and the plugin is open.
+    let get: extern "C" fn() -> *const c_char = unsafe { std::mem::transmute(symbol) };
+    // SAFETY: what it returns is a constant of the library.
+    let version = unsafe { CStr::from_ptr(get()) };
+    log!(
+        Info,
+        "NIXL uses UCX {} of {}",
+        version.to_string_lossy(),
+        file.display()
+    );
 }
 
 fn plugin_file(library: &Path, plugin: &str) -> Option<PathBuf> {

@@ -13,6 +13,10 @@ use crate::layout::Layout;
 
 const MAGIC: &[u8] = b"nixlSerDes|";
 
+/// What stands for no registered memory at all.
+const NO_MEMORY: &[u8] =
+    b"\x0a\0\0\0\0\0\0\0MemSection|nixlSecElms\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0|";
+
 /// Longer names serve nobody; NIXL copies them into every message.
 const MAX_NAME: usize = 4096;
 
@@ -34,6 +38,8 @@ pub struct Metadata<'a> {
     pub address: &'a [u8],
     /// Everything after the agent's name.
     rest: &'a [u8],
+    /// How much of it tells how to reach the agent.
+    reach: usize,
     regions: Vec<(u64, u64)>,
 }
 
@@ -80,6 +86,7 @@ impl<'a> Metadata<'a> {
                 address.len()
             );
         }
+        let reach = rest.len() - records.left.len();
 
         records.take_literal("", b"MemSection")?;
         let sections = records.take_u64("nixlSecElms")?;
@@ -122,6 +129,7 @@ impl<'a> Metadata<'a> {
             agent,
             address,
             rest,
+            reach,
             regions,
         })
     }
@@ -146,15 +154,19 @@ impl<'a> Metadata<'a> {
 
     /// The same blob under another name.
     pub fn renamed(&self, name: &str) -> Vec<u8> {
-        let mut blob = Vec::with_capacity(MAGIC.len() + name.len() + self.rest.len() + 16);
-        blob.extend_from_slice(MAGIC);
-        blob.extend_from_slice(b"Agent");
-        blob.extend_from_slice(&(name.len() as u64).to_le_bytes());
-        blob.extend_from_slice(name.as_bytes());
-        blob.push(b'|');
-        blob.extend_from_slice(self.rest);
-        blob
+        named(name, &[self.rest])
     }
+
+    /// The same without the registered memory, also under another name.
+    pub fn without_memory(&self, name: &str) -> Vec<u8> {
+        named(name, &[&self.rest[..self.reach], NO_MEMORY])
+    }
+}
+
+fn named(name: &str, rest: &[&[u8]]) -> Vec<u8> {
+    let len = (name.len() as u64).to_le_bytes();
+    let head = [MAGIC, b"Agent", &len, name.as_bytes(), b"|"];
+    [&head, rest].concat().concat()
 }
 
 fn check_plugin(agent: &str, found: &[u8], plugin: &str) -> Result<()> {

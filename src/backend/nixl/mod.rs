@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `signals`: finding NIXL at run time without harm to the process.
+//! - `library`, `signals`, `users`: finding and starting NIXL without harm to the process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
@@ -28,6 +28,7 @@ mod metadata;
 mod pace;
 mod piece;
 mod signals;
+mod users;
 mod work;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -119,7 +120,8 @@ impl Nixl {
             );
         }
         let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
-        let (engine, metadata) = Engine::create(agent_name, region, config)?;
+        let (engine, metadata) = Engine::create(agent_name, region, config)
+            .map_err(|error| error.context(format_args!("with {}", file.display())))?;
         log!(
             Info,
             "NIXL agent {agent_name:?}: library {}, plugin {}, {} worker threads, progress thread {}",
@@ -255,8 +257,9 @@ impl Backend for Nixl {
         self.check_name(&metadata, replaces)?;
         // Longer than our own name, and different for every connection: it is no other agent's.
         let alias = format!("{}>{}", self.name, conn.0);
+        let (bare, whole) = (metadata.without_memory(&alias), metadata.renamed(&alias));
         engine
-            .load(&metadata.renamed(&alias), &alias)
+            .load(&bare, &whole, &alias)
             .map_err(|error| error.context(format_args!("agent {:?}", metadata.agent)))?;
         log!(
             Info,

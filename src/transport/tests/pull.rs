@@ -94,8 +94,17 @@ fn without_room_the_read_goes_on_and_none_overtakes() {
     poll(&transport, None, 1);
     let error = transport.send("a", b"late").unwrap_err();
     assert_eq!(error.status, Status::Busy, "{error}");
-    assert_eq!(transport.stats().unwrap().transfers.inflight, 2);
+    let stats = transport.stats().unwrap();
+    assert_eq!(stats.transfers.inflight, 2);
+    // However often a message was tried, it counts once.
+    assert_eq!(stats.messages.refused, 1);
+    script.fail_send(Status::Busy);
+    poll(&transport, None, 1);
     assert_eq!(transport.read_state(second), Ok(DONE));
+    script.fail_send(Status::Busy);
+    let error = transport.send("a", b"late").unwrap_err();
+    assert_eq!(error.status, Status::Busy, "{error}");
+    assert_eq!(transport.stats().unwrap().messages.refused, 2);
     transport.send("a", b"late").unwrap();
     let sent: Vec<_> = script.sent().into_iter().map(|(_, bytes)| bytes).collect();
     assert_eq!(sent, [&b"one"[..], b"two", b"late"]);

@@ -71,6 +71,11 @@ fn reads_an_honest_blob() {
     assert_eq!(metadata.regions, [(BASE, BASE + LEN)]);
     assert_eq!(metadata.renamed("prefill-0"), blob);
     assert_eq!(metadata.renamed("x>1"), blob_with("Agent", 0, b"x>1"));
+    let bare = metadata.without_memory("x>1");
+    let renamed = metadata.renamed("x>1");
+    let memory = bare.strip_suffix(b"nixlSecElms\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0|");
+    assert!(renamed.starts_with(memory.expect("no kinds of memory")));
+    assert!(bare.windows(10).any(|key| key == b"MemSection"));
     // tcp alone needs no memory domain.
     let tcp = blob_with("", 1, &region_bytes(BASE, LEN, 0, &[0; 9]));
     assert!(Metadata::parse(&tcp, "UCX").is_ok());

@@ -1,0 +1,114 @@
+//! What a transport says about libraries that are not what they should be, and such libraries.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use datatransport::backend::Kind;
+use datatransport::error::{Error, Status};
+use datatransport::log::{Level, set_sink};
+use datatransport::region::{LocalRegion, Region};
+use datatransport::transport::{BackendChoice, Config, NixlConfig, Transport};
+
+use super::*;
+
+pub fn create(backend: BackendChoice, nixl: NixlConfig) -> Result<Transport, Error> {
+    let memory = Box::leak(vec![0u8; 16 * 4096].into_boxed_slice());
+    Transport::create(Config {
+        // SAFETY: the memory outlives the transport.
+        region: unsafe { LocalRegion::new(Region::new(memory.as_ptr() as u64, 16, 4096).unwrap()) },
+        region_fd: None,
+        backend,
+        nixl,
+        agent_name: None,
+        config_json: None,
+        poll_budget: Duration::from_micros(500),
+    })
+}
+
+pub fn in_dir(dir: &Path) -> NixlConfig {
+    NixlConfig {
+        lib_dir: Some(dir.to_str().unwrap().into()),
+        ..NixlConfig::default()
+    }
+}
+
+pub fn unavailable(config: NixlConfig, words: &[&str]) {
+    let error = create(BackendChoice::Nixl, config)
+        .err()
+        .expect("it was taken");
+    assert_eq!(error.status, Status::Unavailable, "{error}");
+    for word in words {
+        assert!(error.message.contains(word), "no {word:?} in: {error}");
+    }
+}
+
+/// A folder that is gone when the test is.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    pub fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("dt-nixl-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+
+    /// A shared library of this C text.
+    pub fn compile(&self, file: &str, text: &str, soname: &str) {
+        let source = self.0.join("source.c");
+        std::fs::write(&source, text).unwrap();
+        let status = Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(self.0.join(file))
+            .arg(&source)
+            .arg(format!("-Wl,-soname,{soname}"))
+            .status()
+            .expect("cc is there, for nixl-sys needs it");
+        assert!(status.success());
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A sentence for who asks for NIXL, and LOCAL for who does not.
+pub fn unusable(nixl: NixlConfig, words: &[&str]) {
+    unavailable(nixl.clone(), words);
+    auto_takes_local(nixl, words);
+}
+
+/// Without NIXL, AUTO takes LOCAL and says why, in words that include `words`; and LOCAL works.
+pub fn auto_takes_local(nixl: NixlConfig, words: &[&str]) {
+    let lines = Arc::new(Mutex::new(String::new()));
+    let sink = Arc::clone(&lines);
+    let keep = move |_: Level, line: &std::ffi::CStr| {
+        let mut lines = sink.lock().unwrap();
+        lines.push_str(&line.to_string_lossy());
+        lines.push('\n');
+    };
+    set_sink(Some(Box::new(keep)), Level::Info as i32);
+    let transport = create(BackendChoice::Auto, nixl).unwrap_or_else(|error| panic!("{error}"));
+    set_sink(None, 0);
+    assert_eq!(transport.backend_kind(), Kind::Local);
+    let lines = lines.lock().unwrap();
+    for word in [&["backend LOCAL", "NIXL does not load"], words].concat() {
+        assert!(lines.contains(word), "no {word:?} in: {lines}");
+    }
+    local_works();
+}
+
+fn local_works() {
+    let (here, there) = (Memory::new(8 * 4096), Memory::new(8 * 4096));
+    here.fill(1, 4096);
+    let a = transport_of(BackendChoice::Local, None, &here, 4096, Default::default());
+    let b = transport_of(BackendChoice::Local, None, &there, 4096, Default::default());
+    let metadata = b.agent_metadata().unwrap();
+    a.add_peer("b", &metadata, there.base(), 8, 4096).unwrap();
+    let id = write(&a, "b", &[1, 2], &[3, 4]);
+    assert_eq!(finish(&a, &[id])[&id], Ok(()));
+    assert!(holds(there.block(3, 4096), 1, 1) && holds(there.block(4, 4096), 1, 2));
+}
