@@ -112,9 +112,10 @@
  * A transport belongs to the process that made it. In a forked child every function on it returns
  * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
  * parent.
- * The child may make transports of its own. As always after a fork in a program with threads, the
- * child must not have been forked while another thread was inside the library, unless it calls exec
- * at once.
+ * The child may make transports of its own; over NIXL only if its parent had none over NIXL when it
+ * forked (otherwise dt_create is DT_ERR_UNAVAILABLE). As always after a fork in a program with
+ * threads, the child must not have been forked while another thread was inside the library, unless
+ * it calls exec at once.
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS

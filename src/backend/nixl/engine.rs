@@ -11,6 +11,7 @@ use nixl_sys::{
 };
 
 use super::NixlConfig;
+use super::library::InUse;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Piece;
@@ -33,13 +34,14 @@ pub enum State<T> {
     Failed(String),
 }
 
-/// The agent. Fields go in this order: what was registered first, the agent last.
+/// The agent. Fields go in this order: what was registered first, the agent last of NIXL's.
 pub struct Engine {
     registration: RegistrationHandle,
     local: XferDescList<'static>,
     remote: XferDescList<'static>,
     inbox: NotificationMap,
     agent: Agent,
+    _in_use: InUse,
 }
 
 // SAFETY: NIXL's objects are tied to no thread, and `&mut` or the transport's lock lets only one at
@@ -53,6 +55,7 @@ impl Engine {
         region: LocalRegion,
         config: &NixlConfig,
     ) -> Result<(Engine, Vec<u8>)> {
+        let in_use = InUse::new();
         let plugin = config.plugin();
         let agent = Agent::new_configured(
             name,
@@ -113,6 +116,7 @@ impl Engine {
             remote: list()?,
             inbox: NotificationMap::new().map_err(|error| stage("allocate an inbox", &error))?,
             agent,
+            _in_use: in_use,
         };
         Ok((engine, metadata))
     }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use super::signals::Signals;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
+use crate::process::Home;
 
 const FILE_NAME: &str = "libnixl_capi.so";
 
@@ -65,6 +66,10 @@ const SYMBOLS: [&CStr; 37] = [
 struct Loaded {
     file: PathBuf,
     plugins: BTreeSet<String>,
+    /// Engines that there are.
+    engines: usize,
+    /// Whose engines they are.
+    home: Home,
 }
 
 static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
@@ -77,11 +82,14 @@ pub fn load(lib_dir: Option<&str>, plugin: &str) -> Result<PathBuf> {
     let loaded = match &mut *loaded {
         Some(loaded) => {
             check_same(&loaded.file, &candidate)?;
+            check_not_inherited(loaded)?;
             loaded
         }
         none => none.insert(Loaded {
             file: open_library(&candidate)?,
             plugins: BTreeSet::new(),
+            engines: 0,
+            home: Home::here(),
         }),
     };
     if !loaded.plugins.contains(plugin) {
@@ -89,6 +97,43 @@ pub fn load(lib_dir: Option<&str>, plugin: &str) -> Result<PathBuf> {
         loaded.plugins.insert(plugin.to_owned());
     }
     Ok(loaded.file.clone())
+}
+
+/// The library is in use as long as this lives. In a forked child it is never dropped.
+pub struct InUse(());
+
+impl InUse {
+    /// After [`load`].
+    pub fn new() -> InUse {
+        if let Some(loaded) = &mut *LOADED.lock() {
+            loaded.engines += 1;
+        }
+        InUse(())
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        if let Some(loaded) = &mut *LOADED.lock() {
+            loaded.engines -= 1;
+        }
+    }
+}
+
+/// UCX has one thread for all engines of a process, and a forked child has it no more, but UCX does not
+/// know: an engine that was made there would never connect.
+fn check_not_inherited(loaded: &mut Loaded) -> Result<()> {
+    if loaded.home.is_here() {
+        return Ok(());
+    }
+    if loaded.engines > 0 {
+        fail!(
+            Unavailable,
+            "NIXL: this process was forked from one that had transports over NIXL, and cannot have any itself; fork before the first of them is created, or call exec"
+        );
+    }
+    loaded.home = Home::here();
+    Ok(())
 }
 
 /// What to open: a full path when a folder was named, else the bare name for the loader.
