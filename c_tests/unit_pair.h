@@ -1,104 +1,177 @@
-/* For tests in one process: a transport that has itself as a peer. */
-#ifndef UNIT_SELF_H
-#define UNIT_SELF_H
+/* For tests in one process: a transport, and another one that is its peer "peer". */
+#ifndef UNIT_PAIR_H
+#define UNIT_PAIR_H
 
 #include <stdint.h>
 #include <string.h>
 
+#include "backend.h"
 #include "dt_check.h"
 #include "dt_time.h"
 
-struct self {
+struct side {
     uint8_t *base;
     size_t num_blocks;
     size_t block_len;
     dt_transport *t;
 };
 
-static inline dt_options self_options(void)
-{
-    dt_options options = DT_OPTIONS_INIT;
-    options.backend = DT_BACKEND_LOCAL;
-    return options;
-}
+struct pair {
+    struct side ours;
+    struct side peer;
+};
 
-static inline dt_status self_add(const struct self *self, const char *peer_id)
-{
-    uint8_t metadata[65536];
-    size_t len = 0;
-    CHECK_OK(dt_get_agent_metadata(self->t, metadata, sizeof metadata, &len));
-    return dt_add_remote_peer(self->t, peer_id, metadata, len, dt_base_addr(self->t),
-                              self->num_blocks, self->block_len);
-}
+/* ---- one side ---- */
 
 /* Every byte of block i is `seed + i`. */
-static inline void self_fill(const struct self *self, uint8_t seed)
+static inline void side_fill(const struct side *side, uint8_t seed)
 {
-    for (size_t i = 0; i < self->num_blocks; i++)
-        memset(self->base + i * self->block_len, (uint8_t)(seed + i), self->block_len);
+    for (size_t i = 0; i < side->num_blocks; i++)
+        memset(side->base + i * side->block_len, (uint8_t)(seed + i), side->block_len);
 }
 
-static inline bool self_block_is(const struct self *self, size_t block, uint8_t byte)
+static inline bool side_block_is(const struct side *side, size_t block, uint8_t byte)
 {
-    const uint8_t *at = self->base + block * self->block_len;
-    for (size_t i = 0; i < self->block_len; i++)
+    const uint8_t *at = side->base + block * side->block_len;
+    for (size_t i = 0; i < side->block_len; i++)
         if (at[i] != byte)
             return false;
     return true;
 }
 
-/* A transport over new memory, filled from 1 on, with the peer "self". */
-static inline struct self self_open_with(size_t num_blocks, size_t block_len, dt_options options)
+/* A transport over new memory, filled from 1 on. */
+static inline struct side side_open_with(size_t num_blocks, size_t block_len, dt_options options)
 {
-    struct self self = {NULL, num_blocks, block_len, NULL};
-    self.base = (uint8_t *)malloc(num_blocks * block_len);
-    CHECK(self.base != NULL);
-    self_fill(&self, 1);
-    CHECK_OK(dt_create(self.base, num_blocks, block_len, &options, &self.t));
-    CHECK_OK(self_add(&self, "self"));
-    return self;
+    struct side side = {NULL, num_blocks, block_len, NULL};
+    side.base = (uint8_t *)malloc(num_blocks * block_len);
+    CHECK(side.base != NULL);
+    side_fill(&side, 1);
+    CHECK_OK(dt_create(side.base, num_blocks, block_len, &options, &side.t));
+    return side;
 }
 
-static inline struct self self_open(size_t num_blocks, size_t block_len)
+static inline struct side side_open(size_t num_blocks, size_t block_len)
 {
-    return self_open_with(num_blocks, block_len, self_options());
+    return side_open_with(num_blocks, block_len, test_options());
 }
 
-static inline void self_close(struct self *self)
+static inline void side_free(struct side *side)
 {
-    CHECK_OK(dt_close(self->t, BOUND_MS));
-    dt_destroy(self->t);
-    free(self->base);
+    dt_destroy(side->t);
+    free(side->base);
 }
 
-static inline dt_xfer_id self_write(const struct self *self, uint32_t from, uint32_t to)
+static inline void side_close(struct side *side)
 {
-    dt_xfer_id id = 0;
-    CHECK_OK(dt_write_blocks(self->t, "self", &from, &to, 1, from, &id));
-    CHECK(id != 0);
-    return id;
+    CHECK_OK(dt_close(side->t, BOUND_MS));
+    side_free(side);
 }
 
-static inline dt_stats self_stats(const struct self *self)
+static inline dt_status side_add(const struct side *side, const char *peer_id,
+                                 const struct side *peer)
+{
+    uint8_t metadata[65536];
+    size_t len = 0;
+    CHECK_OK(dt_get_agent_metadata(peer->t, metadata, sizeof metadata, &len));
+    return dt_add_remote_peer(side->t, peer_id, metadata, len, dt_base_addr(peer->t),
+                              peer->num_blocks, peer->block_len);
+}
+
+static inline dt_stats side_stats(const struct side *side)
 {
     dt_stats stats;
     memset(&stats, 0xff, sizeof stats);
     stats.struct_size = sizeof stats;
-    CHECK_OK(dt_get_stats(self->t, &stats));
+    CHECK_OK(dt_get_stats(side->t, &stats));
     CHECK(stats.submitted == stats.done + stats.failed + stats.cancelled + stats.inflight);
     return stats;
 }
 
+/* A poll of a target that has nothing to do itself. NIXL connects with its help, and over sockets
+ * nothing arrives without it. */
+static inline void side_drive(const struct side *side)
+{
+    size_t n;
+    dt_poll(side->t, NULL, NULL, 0, &n);
+}
+
+/* ---- both ---- */
+
+static inline struct pair pair_open_with(size_t num_blocks, size_t block_len, dt_options options)
+{
+    struct pair pair;
+    pair.ours = side_open_with(num_blocks, block_len, options);
+    pair.peer = side_open(num_blocks, block_len);
+    CHECK_OK(side_add(&pair.ours, "peer", &pair.peer));
+    return pair;
+}
+
+static inline struct pair pair_open(size_t num_blocks, size_t block_len)
+{
+    return pair_open_with(num_blocks, block_len, test_options());
+}
+
+static inline dt_status pair_add(const struct pair *pair, const char *peer_id)
+{
+    return side_add(&pair->ours, peer_id, &pair->peer);
+}
+
+static inline void pair_fill(const struct pair *pair, uint8_t seed)
+{
+    side_fill(&pair->ours, seed);
+    side_fill(&pair->peer, seed);
+}
+
+/* Polls both sides, ours with no room for completions. */
+static inline void pair_poll(const struct pair *pair)
+{
+    size_t n = 77;
+    CHECK_OK(dt_poll(pair->ours.t, NULL, NULL, 0, &n));
+    CHECK(n == 0);
+    side_drive(&pair->peer);
+}
+
+/* dt_close of ours, with a peer that goes on. */
+static inline void pair_close_ours(const struct pair *pair)
+{
+    uint64_t deadline = now_ms() + BOUND_MS;
+    dt_status status;
+    while ((status = dt_close(pair->ours.t, 10)) == DT_ERR_TIMEOUT && now_ms() < deadline)
+        side_drive(&pair->peer);
+    CHECK_OK(status);
+}
+
+static inline void pair_close(struct pair *pair)
+{
+    pair_close_ours(pair);
+    side_free(&pair->ours);
+    side_close(&pair->peer);
+}
+
+static inline dt_xfer_id pair_write(const struct pair *pair, uint32_t from, uint32_t to)
+{
+    dt_xfer_id id = 0;
+    CHECK_OK(dt_write_blocks(pair->ours.t, "peer", &from, &to, 1, from, &id));
+    CHECK(id != 0);
+    return id;
+}
+
+static inline dt_stats pair_stats(const struct pair *pair)
+{
+    return side_stats(&pair->ours);
+}
+
 /* Waits until exactly `count` transfers of `peer_id` have been reported, in the order given out. */
-static inline void self_collect(const struct self *self, const char *peer_id,
+static inline void pair_collect(const struct pair *pair, const char *peer_id,
                                 dt_completion *completions, size_t count)
 {
-    size_t have = 0;
-    while (have < count) {
-        size_t n = 0;
-        CHECK_OK(dt_wait(self->t, peer_id, completions + have, count - have, BOUND_MS, &n));
-        CHECK(n > 0 && n <= count - have);
-        have += n;
+    uint64_t deadline = now_ms() + BOUND_MS;
+    for (size_t have = 0, n = 0; have < count; have += n) {
+        CHECK(now_ms() < deadline);
+        CHECK_OK(dt_wait(pair->ours.t, peer_id, completions + have, count - have,
+                         on_nixl() ? 1 : BOUND_MS, &n));
+        CHECK(n <= count - have);
+        side_drive(&pair->peer);
     }
 }
 
