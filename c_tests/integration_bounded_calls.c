@@ -216,7 +216,7 @@ int main(int argc, char **argv)
     child_main(argc, argv, roles);
 
     static const enum memory_kind kinds[] = {MEMORY_ALLOC, MEMORY_ANONYMOUS};
-    large(MEMORY_ALLOC, over_tcp() ? ONE_GIB / 4 : ONE_GIB, true);
+    large(MEMORY_ALLOC, on_nixl() ? ONE_GIB / 4 : ONE_GIB, true);
     for (int k = 0; k < 2; k++) {
         if (!memory_kind_matters(kinds[k]))
             continue;

@@ -1,6 +1,6 @@
-/* One process pushes 1 GiB (with NIXL 256 MiB) to one peer and small transfers to another at the same time: the small
- * ones end while the large one runs, and no byte goes astray. They are not so small that they would
- * be copied when they are submitted. */
+/* One process pushes 1 GiB (with NIXL 256 MiB) to one peer and small transfers to another at the same
+ * time: the small ones end while the large one runs, and no byte goes astray. They are not so small
+ * that they would be copied when they are submitted. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
