@@ -3,12 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend.h"
 #include "node.h"
 
 /* Far from where the system puts anything by itself. */
 #define FIXED_ADDRESS 0x210000000000u
 
-/* A peer whose region has the very address of ours is not us, not even under our own name. */
+/* A peer whose region has the very address of ours is not us, not even under our own name, which NIXL
+ * does not take. */
 static void same_address_in_both(const char *name)
 {
     enum { BLOCKS = 8, LEN = 4096 };
@@ -31,8 +33,16 @@ static void same_address_in_both(const char *name)
     CHECK(dt_base_addr(node.transport) == peer.card.base);
     CHECK(name == NULL || strcmp(dt_agent_name(node.transport), name) == 0);
     node_fill(&node, 20);
+    if (on_nixl() && name != NULL) {
+        CHECK_STATUS(node_add(&node, "peer", &peer.card), DT_ERR_INVALID_ARG);
+        remote_check(&peer, there, NULL);
+        remote_quit(&peer);
+        node_close(&node);
+        free(here);
+        free(there);
+        return;
+    }
     CHECK_OK(node_add(&node, "peer", &peer.card));
-    CHECK_OK(node_add(&node, "self", &own));
 
     CHECK_OK(dt_write_blocks(node.transport, "peer", from, to, 2, 0, &id));
     CHECK(node_finish(&node, "peer", id).status == DT_OK);
@@ -40,12 +50,15 @@ static void same_address_in_both(const char *name)
     node_check(&node, here, NULL);
     remote_check(&peer, there, NULL);
 
-    uint32_t own_from = 2, own_to = 3;
-    CHECK_OK(dt_write_blocks(node.transport, "self", &own_from, &own_to, 1, 0, &id));
-    CHECK(node_finish(&node, "self", id).status == DT_OK);
-    contents_copy(here, &own_to, 20, &own_from, 1);
-    node_check(&node, here, NULL);
-    remote_check(&peer, there, NULL);
+    if (!on_nixl()) {
+        uint32_t own_from = 2, own_to = 3;
+        CHECK_OK(node_add(&node, "self", &own));
+        CHECK_OK(dt_write_blocks(node.transport, "self", &own_from, &own_to, 1, 0, &id));
+        CHECK(node_finish(&node, "self", id).status == DT_OK);
+        contents_copy(here, &own_to, 20, &own_from, 1);
+        node_check(&node, here, NULL);
+        remote_check(&peer, there, NULL);
+    }
 
     remote_quit(&peer);
     node_close(&node);
@@ -133,7 +146,8 @@ int main(int argc, char **argv)
     same_address_in_both(NULL);
     same_address_in_both("decode-0");
     different_numbers_of_blocks();
-    beyond_four_gib(MEMORY_ANONYMOUS);
     beyond_four_gib(MEMORY_ALLOC);
+    if (memory_kind_matters(MEMORY_ANONYMOUS))
+        beyond_four_gib(MEMORY_ANONYMOUS);
     return 0;
 }

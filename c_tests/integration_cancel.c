@@ -197,6 +197,8 @@ int main(int argc, char **argv)
     for (uint32_t i = 0; i < BLOCKS; i++)
         all_blocks[i] = i;
     for (int k = 0; k < 2; k++) {
+        if (!memory_kind_matters(kinds[k]))
+            continue;
         cancel_then_scribble(kinds[k], DT_CANCEL_IMMEDIATE);
         cancel_then_scribble(kinds[k], DT_CANCEL_WAIT);
         remove_with_unreported_ids(kinds[k], false, "peer");

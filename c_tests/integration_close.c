@@ -1,12 +1,12 @@
-/* dt_close against peers that keep copying: from the line after it on, the memory is ours alone. */
+/* dt_close against peers that keep copying: from the line after it on, the memory is ours alone. Where
+ * NIXL has the kernel copy, that does not hold: there peers go on until they learn of it. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend.h"
 #include "dt_time.h"
 #include "hammer.h"
-
-#define ROUNDS 60
 
 struct shape {
     size_t blocks;
@@ -48,14 +48,15 @@ static void writers(enum memory_kind kind, enum after_close after, struct shape 
         CHECK(report.last == DT_ERR_PEER_LOST);
         CHECK(report.done > 0);
     }
-    node_check(&node, mine, NULL);
+    if (!over_cma())
+        node_check(&node, mine, NULL);
     CHECK_OK(dt_close(node.transport, 0));
-    dt_destroy(node.transport);
-    memory_free(&node.memory);
+    node_destroy(&node);
     free(mine);
 }
 
-/* A reader either gets the bytes from before the close, or a failure: never what came later. */
+/* A reader either gets the bytes from before the close, or a failure: never what came later, which it
+ * checks itself. */
 static void reader(enum memory_kind kind, struct shape shape, uint64_t *random)
 {
     struct node node = node_open(kind, shape.blocks, shape.block_len);
@@ -65,11 +66,11 @@ static void reader(enum memory_kind kind, struct shape shape, uint64_t *random)
     spin_ns(random_next(random) % 300000);
 
     CHECK_OK(dt_close(node.transport, BOUND_MS));
-    memset(node.memory.base, 0xa5, node.memory.bytes);
+    if (!over_cma())
+        memset(node.memory.base, 0xa5, node.memory.bytes);
     struct hammer_report report = hammer_finish(&hammer);
     CHECK(report.last == DT_ERR_PEER_LOST);
-    dt_destroy(node.transport);
-    memory_free(&node.memory);
+    node_destroy(&node);
 }
 
 /* dt_destroy alone does the same as dt_close before it. */
@@ -79,10 +80,11 @@ static void destroy_alone(enum memory_kind kind)
     struct content *mine = contents_of(3, BLOCKS);
     struct child hammer = hammer_start(&node, 1, true);
     event_expect(hammer.socket, 'w');
-    dt_destroy(node.transport);
+    node_destroy_transport(&node);
     node_fill(&node, 3);
     CHECK(hammer_finish(&hammer).last == DT_ERR_PEER_LOST);
-    node_check(&node, mine, NULL);
+    if (!over_cma())
+        node_check(&node, mine, NULL);
     memory_free(&node.memory);
     free(mine);
 }
@@ -111,8 +113,7 @@ static void own_transfers(void)
     CHECK(stats.submitted == 1000 && stats.inflight == 0 && stats.draining == 0);
     CHECK(stats.submitted == stats.done + stats.failed + stats.cancelled);
     remote_check(&peer, after, before);
-    dt_destroy(node.transport);
-    memory_free(&node.memory);
+    node_destroy(&node);
     remote_quit(&peer);
     free(before);
     free(after);
@@ -124,18 +125,21 @@ int main(int argc, char **argv)
     child_main(argc, argv, roles);
 
     uint64_t random = test_seed();
-    for (int round = 0; round < ROUNDS; round++) {
-        struct shape shape = shapes[round % 2];
-        writers(MEMORY_ALLOC, KEEP_MAPPED, shape, &random);
-        writers(MEMORY_ALLOC, REPLACE, shape, &random);
-        writers(MEMORY_ANONYMOUS, KEEP_MAPPED, shape, &random);
-        writers(MEMORY_ANONYMOUS, REPLACE, shape, &random);
-        reader(MEMORY_ALLOC, shape, &random);
-        reader(MEMORY_ANONYMOUS, shape, &random);
+    static const enum memory_kind kinds[] = {MEMORY_ALLOC, MEMORY_ANONYMOUS};
+    /* A process needs about a second to load NIXL. */
+    const int rounds = on_nixl() ? 4 : 60;
+    for (int k = 0; k < 2; k++) {
+        if (!memory_kind_matters(kinds[k]))
+            continue;
+        for (int round = 0; round < rounds; round++) {
+            struct shape shape = shapes[round % 2];
+            writers(kinds[k], KEEP_MAPPED, shape, &random);
+            writers(kinds[k], REPLACE, shape, &random);
+            reader(kinds[k], shape, &random);
+        }
+        printf("%d closes under fire of %s: ok\n", rounds * 3, memory_kind_name(kinds[k]));
+        destroy_alone(kinds[k]);
     }
-    printf("%d closes under fire: ok\n", ROUNDS * 6);
-    destroy_alone(MEMORY_ALLOC);
-    destroy_alone(MEMORY_ANONYMOUS);
     own_transfers();
     return 0;
 }

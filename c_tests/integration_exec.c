@@ -66,8 +66,7 @@ static void initiator_with_threads(enum memory_kind kind)
         node_fill(&node, 3);
         child_kill(&hammer);
         node_check(&node, mine, NULL);
-        dt_destroy(node.transport);
-        memory_free(&node.memory);
+        node_destroy(&node);
         free(mine);
     }
     printf("%d initiators of %s that started another program: ok\n", ROUNDS,

@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "backend.h"
+#include "dt_time.h"
 #include "node.h"
 #include "procfs.h"
 
@@ -35,8 +37,11 @@ static void read_signals(char *text, size_t room)
     while (fgets(line, sizeof line, status) != NULL) {
         if (strncmp(line, "SigBlk:", 7) == 0 || strncmp(line, "SigIgn:", 7) == 0 ||
             strncmp(line, "SigCgt:", 7) == 0) {
-            CHECK(strlen(text) + strlen(line) < room);
-            strcat(text, line);
+            unsigned long long set = strtoull(line + 7, NULL, 16);
+            /* Those with which glibc serves threads, as soon as there are any: 32 and 33. */
+            set &= ~(3ull << 31);
+            CHECK(strlen(text) + 32 < room);
+            snprintf(text + strlen(text), 32, "%.7s %016llx\n", line, set);
         }
     }
     fclose(status);
@@ -77,7 +82,8 @@ static void state_free(struct state *state)
 static void expect_same(const struct state *before, const char *when)
 {
     struct state now = state_now();
-    if (now.threads != before->threads)
+    /* UCX has one that sleeps until something happens to a connection. */
+    if (now.threads > before->threads + (on_nixl() ? 1 : 0))
         test_fail("%s: %ld threads instead of %ld", when, now.threads,
                   before->threads);
     if (strcmp(now.signals, before->signals) != 0)
@@ -131,14 +137,21 @@ static void work(const struct state *before, struct remote *peer, enum memory_ki
     /* Trouble too: a peer that is not there, and one that goes. */
     CHECK_STATUS(dt_peer_status(node.transport, "nobody"), DT_ERR_NOT_FOUND);
     remote_kill(peer);
+    uint64_t deadline = now_ms() + BOUND_MS;
+    while (on_nixl() && dt_peer_status(node.transport, "peer") == DT_OK) {
+        dt_completion done;
+        CHECK(now_ms() < deadline);
+        dt_write_blocks(node.transport, "peer", idxs, idxs, 1, 0, &id);
+        CHECK_OK(dt_poll(node.transport, NULL, &done, 1, &n));
+    }
     CHECK_OK(dt_poll(node.transport, NULL, NULL, 0, &n));
     CHECK_STATUS(dt_peer_status(node.transport, "peer"), DT_ERR_PEER_LOST);
     expect_same(before, "after the death of a peer");
     CHECK_OK(dt_close(node.transport, 60000));
     expect_same(before, "after dt_close");
-    dt_destroy(node.transport);
-    memory_free(&node.memory);
+    node_destroy(&node);
     expect_same(before, "after dt_destroy");
+    CHECK(holdings_now().threads == before->threads);
 }
 
 static int out, keep;

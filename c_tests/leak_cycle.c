@@ -71,15 +71,13 @@ static void cycle(enum memory_kind kind, int round)
     CHECK(n == 1);
     CHECK(node_add(&node, "peer", &others) < 0);
     CHECK_OK(node_add(&node, "peer", &own));
-    dt_destroy(other.transport);
-    memory_free(&other.memory);
+    node_destroy(&other);
 
     /* Half of the rounds close, all destroy, with work in flight. */
     CHECK_OK(dt_write_blocks(node.transport, "peer", from, to, 3, 0, &ids[0]));
     if (round % 2 == 0)
         CHECK_OK(dt_close(node.transport, BOUND_MS));
-    dt_destroy(node.transport);
-    memory_free(&node.memory);
+    node_destroy(&node);
     free(there);
 }
 

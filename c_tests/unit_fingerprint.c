@@ -1,7 +1,7 @@
 /* dt_compute_fingerprint, dt_fingerprints_compatible, and the fingerprint of a transport. */
 #include <string.h>
 
-#include "unit_self.h"
+#include "unit_pair.h"
 
 static const char golden_json[] = "{\"model\": \"m/\xc3\xa9\",\"dtype\": \"bfloat16\","
                                   "\"block_size\": 16,\"x\": {\"b\": 1, \"a\": [1.5, null]}}";
@@ -46,7 +46,7 @@ int main(void)
 
     /* A transport has the same one. */
     static uint8_t region[4096];
-    dt_options options = self_options();
+    dt_options options = test_options();
     dt_transport *t = NULL;
     options.config_json = golden_json;
     CHECK_OK(dt_create(region, 4, 1024, &options, &t));

@@ -3,14 +3,14 @@
 #include <string.h>
 
 #include "refused.h"
-#include "unit_self.h"
+#include "unit_pair.h"
 
 #define INVALID(call) CHECK_STATUS(call, DT_ERR_INVALID_ARG)
 
 /* A pointer that is not aligned for anything but bytes. */
 #define ODD(type, memory) ((type *)(void *)((char *)(memory) + 1))
 
-static struct self self;
+static struct pair pair;
 static uint8_t metadata[65536];
 static size_t metadata_len;
 static char long_id[1002];
@@ -42,15 +42,15 @@ static void peer_ids(void)
     size_t n = 77;
     const char *const bad[] = {NULL, "", "\xff", "ab\xc3", long_id};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
-        INVALID(dt_add_remote_peer(self.t, bad[i], metadata, metadata_len, dt_base_addr(self.t), 8,
-                                   64));
-        INVALID(dt_remove_remote_peer(self.t, bad[i]));
-        INVALID(dt_peer_status(self.t, bad[i]));
-        INVALID(dt_write_blocks(self.t, bad[i], &index, &index, 1, 0, &id));
-        INVALID(dt_read_blocks(self.t, bad[i], &index, &index, 1, 0, &id));
+        INVALID(dt_add_remote_peer(pair.ours.t, bad[i], metadata, metadata_len,
+                                   dt_base_addr(pair.peer.t), 8, 64));
+        INVALID(dt_remove_remote_peer(pair.ours.t, bad[i]));
+        INVALID(dt_peer_status(pair.ours.t, bad[i]));
+        INVALID(dt_write_blocks(pair.ours.t, bad[i], &index, &index, 1, 0, &id));
+        INVALID(dt_read_blocks(pair.ours.t, bad[i], &index, &index, 1, 0, &id));
         if (bad[i] != NULL) { /* NULL means every peer here */
-            INVALID(dt_poll(self.t, bad[i], &completion, 1, &n));
-            INVALID(dt_wait(self.t, bad[i], &completion, 1, 1, &n));
+            INVALID(dt_poll(pair.ours.t, bad[i], &completion, 1, &n));
+            INVALID(dt_wait(pair.ours.t, bad[i], &completion, 1, 1, &n));
         }
         CHECK(strstr(dt_last_error(), "peer_id") != NULL);
     }
@@ -59,47 +59,47 @@ static void peer_ids(void)
 
 static void adding(void)
 {
-    uint64_t base = dt_base_addr(self.t);
-    INVALID(dt_add_remote_peer(self.t, "x", NULL, metadata_len, base, 8, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", NULL, 0, base, 8, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", metadata, 0, base, 8, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", metadata, SIZE_MAX, base, 8, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", metadata, (size_t)PTRDIFF_MAX + 1, base, 8, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", metadata, metadata_len, 0, 8, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", metadata, metadata_len, base, 0, 64));
-    INVALID(dt_add_remote_peer(self.t, "x", metadata, metadata_len, base, SIZE_MAX, 64));
-    CHECK_STATUS(dt_peer_status(self.t, "x"), DT_ERR_NOT_FOUND);
+    uint64_t base = dt_base_addr(pair.peer.t);
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", NULL, metadata_len, base, 8, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", NULL, 0, base, 8, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", metadata, 0, base, 8, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", metadata, SIZE_MAX, base, 8, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", metadata, (size_t)PTRDIFF_MAX + 1, base, 8, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", metadata, metadata_len, 0, 8, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", metadata, metadata_len, base, 0, 64));
+    INVALID(dt_add_remote_peer(pair.ours.t, "x", metadata, metadata_len, base, SIZE_MAX, 64));
+    CHECK_STATUS(dt_peer_status(pair.ours.t, "x"), DT_ERR_NOT_FOUND);
 }
 
 static void submitting(void)
 {
     uint32_t idxs[3] = {0, 1, 2};
     dt_xfer_id ids[2] = {7, 7};
-    dt_stats before = self_stats(&self);
+    dt_stats before = pair_stats(&pair);
     typedef dt_status submit(dt_transport *, const char *, const uint32_t *, const uint32_t *, size_t,
                              uint64_t, dt_xfer_id *);
     submit *const both[] = {dt_write_blocks, dt_read_blocks};
     for (int i = 0; i < 2; i++) {
-        INVALID(both[i](self.t, "self", NULL, idxs, 1, 0, ids));
-        INVALID(both[i](self.t, "self", idxs, NULL, 1, 0, ids));
-        INVALID(both[i](self.t, "self", idxs, idxs, 1, 0, NULL));
-        INVALID(both[i](self.t, "self", idxs, idxs, 0, 0, ids));
-        INVALID(both[i](self.t, "self", NULL, NULL, 0, 0, ids));
-        INVALID(both[i](self.t, "self", idxs, idxs, SIZE_MAX, 0, ids));
-        INVALID(both[i](self.t, "self", idxs, idxs, (size_t)PTRDIFF_MAX / 4 + 1, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", NULL, idxs, 1, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", idxs, NULL, 1, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", idxs, idxs, 1, 0, NULL));
+        INVALID(both[i](pair.ours.t, "peer", idxs, idxs, 0, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", NULL, NULL, 0, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", idxs, idxs, SIZE_MAX, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", idxs, idxs, (size_t)PTRDIFF_MAX / 4 + 1, 0, ids));
         CHECK(strstr(dt_last_error(), "count") != NULL);
-        INVALID(both[i](self.t, "self", ODD(uint32_t, idxs), idxs, 1, 0, ids));
-        INVALID(both[i](self.t, "self", idxs, ODD(uint32_t, idxs), 1, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", ODD(uint32_t, idxs), idxs, 1, 0, ids));
+        INVALID(both[i](pair.ours.t, "peer", idxs, ODD(uint32_t, idxs), 1, 0, ids));
         CHECK(strstr(dt_last_error(), "remote_idxs") != NULL);
-        INVALID(both[i](self.t, "self", idxs, idxs, 1, 0, ODD(dt_xfer_id, ids)));
-        CHECK_STATUS(both[i](self.t, "nobody", idxs, idxs, 1, 0, ids), DT_ERR_NOT_FOUND);
+        INVALID(both[i](pair.ours.t, "peer", idxs, idxs, 1, 0, ODD(dt_xfer_id, ids)));
+        CHECK_STATUS(both[i](pair.ours.t, "nobody", idxs, idxs, 1, 0, ids), DT_ERR_NOT_FOUND);
         static const uint32_t beyond[] = {8, 1u << 31, UINT32_MAX};
         for (size_t k = 0; k < sizeof beyond / sizeof *beyond; k++) {
             idxs[2] = beyond[k];
-            CHECK_STATUS(both[i](self.t, "self", idxs, (uint32_t[]){3, 4, 5}, 3, 0, ids),
+            CHECK_STATUS(both[i](pair.ours.t, "peer", idxs, (uint32_t[]){3, 4, 5}, 3, 0, ids),
                          DT_ERR_OUT_OF_RANGE);
             CHECK(strstr(dt_last_error(), "local_idxs[2]") != NULL);
-            CHECK_STATUS(both[i](self.t, "self", (uint32_t[]){3, 4, 5}, idxs, 3, 0, ids),
+            CHECK_STATUS(both[i](pair.ours.t, "peer", (uint32_t[]){3, 4, 5}, idxs, 3, 0, ids),
                          DT_ERR_OUT_OF_RANGE);
             CHECK(strstr(dt_last_error(), "remote_idxs[2]") != NULL);
         }
@@ -107,9 +107,9 @@ static void submitting(void)
     }
     /* No id, no transfer, no byte. */
     CHECK(ids[0] == 7 && ids[1] == 7);
-    CHECK(self_stats(&self).submitted == before.submitted);
-    for (size_t i = 0; i < self.num_blocks; i++)
-        CHECK(self_block_is(&self, i, (uint8_t)(i + 1)));
+    CHECK(pair_stats(&pair).submitted == before.submitted);
+    for (size_t i = 0; i < pair.ours.num_blocks; i++)
+        CHECK(side_block_is(&pair.peer, i, (uint8_t)(i + 1)));
 }
 
 /* Bad arguments consume no completion. */
@@ -118,37 +118,36 @@ static void reporting(void)
     dt_completion completions[2];
     dt_stats stats;
     size_t n[2] = {77, 77};
-    dt_xfer_id id = self_write(&self, 0, 0);
+    dt_xfer_id id = pair_write(&pair, 0, 0);
     do
-        CHECK_OK(dt_poll(self.t, NULL, NULL, 0, &n[1]));
-    while (self_stats(&self).done == 0);
-    CHECK(n[1] == 0);
+        pair_poll(&pair);
+    while (pair_stats(&pair).done == 0);
 
-    INVALID(dt_poll(self.t, NULL, NULL, 1, n));
-    INVALID(dt_poll(self.t, NULL, completions, 2, NULL));
-    INVALID(dt_poll(self.t, NULL, NULL, 0, NULL));
-    INVALID(dt_poll(self.t, NULL, completions, 2, ODD(size_t, n)));
-    INVALID(dt_poll(self.t, NULL, ODD(dt_completion, completions), 1, n));
-    INVALID(dt_poll(self.t, NULL, completions, SIZE_MAX, n));
-    INVALID(dt_poll(self.t, NULL, completions, (size_t)PTRDIFF_MAX / 32 + 1, n));
-    INVALID(dt_wait(self.t, NULL, NULL, 1, 1, n));
-    INVALID(dt_wait(self.t, NULL, completions, 2, 1, NULL));
-    INVALID(dt_wait(self.t, NULL, NULL, 0, 1, NULL));
-    INVALID(dt_wait(self.t, NULL, completions, 2, 1, ODD(size_t, n)));
-    INVALID(dt_wait(self.t, NULL, ODD(dt_completion, completions), 1, 1, n));
-    INVALID(dt_wait(self.t, NULL, completions, SIZE_MAX, 1, n));
+    INVALID(dt_poll(pair.ours.t, NULL, NULL, 1, n));
+    INVALID(dt_poll(pair.ours.t, NULL, completions, 2, NULL));
+    INVALID(dt_poll(pair.ours.t, NULL, NULL, 0, NULL));
+    INVALID(dt_poll(pair.ours.t, NULL, completions, 2, ODD(size_t, n)));
+    INVALID(dt_poll(pair.ours.t, NULL, ODD(dt_completion, completions), 1, n));
+    INVALID(dt_poll(pair.ours.t, NULL, completions, SIZE_MAX, n));
+    INVALID(dt_poll(pair.ours.t, NULL, completions, (size_t)PTRDIFF_MAX / 32 + 1, n));
+    INVALID(dt_wait(pair.ours.t, NULL, NULL, 1, 1, n));
+    INVALID(dt_wait(pair.ours.t, NULL, completions, 2, 1, NULL));
+    INVALID(dt_wait(pair.ours.t, NULL, NULL, 0, 1, NULL));
+    INVALID(dt_wait(pair.ours.t, NULL, completions, 2, 1, ODD(size_t, n)));
+    INVALID(dt_wait(pair.ours.t, NULL, ODD(dt_completion, completions), 1, 1, n));
+    INVALID(dt_wait(pair.ours.t, NULL, completions, SIZE_MAX, 1, n));
     CHECK(n[0] == 77);
-    CHECK_OK(dt_poll(self.t, NULL, completions, 2, n));
+    CHECK_OK(dt_poll(pair.ours.t, NULL, completions, 2, n));
     CHECK(n[0] == 1 && completions[0].id == id);
 
-    INVALID(dt_get_agent_metadata(self.t, NULL, 1, n));
-    INVALID(dt_get_agent_metadata(self.t, completions, sizeof completions, NULL));
-    INVALID(dt_get_agent_metadata(self.t, completions, SIZE_MAX, n));
-    INVALID(dt_get_agent_metadata(self.t, completions, sizeof completions, ODD(size_t, n)));
+    INVALID(dt_get_agent_metadata(pair.ours.t, NULL, 1, n));
+    INVALID(dt_get_agent_metadata(pair.ours.t, completions, sizeof completions, NULL));
+    INVALID(dt_get_agent_metadata(pair.ours.t, completions, SIZE_MAX, n));
+    INVALID(dt_get_agent_metadata(pair.ours.t, completions, sizeof completions, ODD(size_t, n)));
     CHECK(n[0] == 1);
 
-    INVALID(dt_get_stats(self.t, NULL));
-    INVALID(dt_get_stats(self.t, ODD(dt_stats, &stats)));
+    INVALID(dt_get_stats(pair.ours.t, NULL));
+    INVALID(dt_get_stats(pair.ours.t, ODD(dt_stats, &stats)));
 }
 
 static void cancelling(void)
@@ -159,20 +158,20 @@ static void cancelling(void)
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++) {
         dt_cancel_mode mode;
         memcpy(&mode, &unknown[i], sizeof mode);
-        INVALID(dt_cancel(self.t, ids, 2, mode, still, n));
+        INVALID(dt_cancel(pair.ours.t, ids, 2, mode, still, n));
         CHECK(strstr(dt_last_error(), "mode") != NULL);
     }
     static const dt_cancel_mode modes[] = {DT_CANCEL_IMMEDIATE, DT_CANCEL_WAIT};
     for (int i = 0; i < 2; i++) {
-        INVALID(dt_cancel(self.t, NULL, 2, modes[i], still, n));
-        INVALID(dt_cancel(self.t, ODD(dt_xfer_id, ids), 1, modes[i], still, n));
-        INVALID(dt_cancel(self.t, ids, 2, modes[i], ODD(dt_xfer_id, still), n));
-        INVALID(dt_cancel(self.t, ids, 2, modes[i], still, ODD(size_t, n)));
-        INVALID(dt_cancel(self.t, ids, SIZE_MAX, modes[i], still, n));
+        INVALID(dt_cancel(pair.ours.t, NULL, 2, modes[i], still, n));
+        INVALID(dt_cancel(pair.ours.t, ODD(dt_xfer_id, ids), 1, modes[i], still, n));
+        INVALID(dt_cancel(pair.ours.t, ids, 2, modes[i], ODD(dt_xfer_id, still), n));
+        INVALID(dt_cancel(pair.ours.t, ids, 2, modes[i], still, ODD(size_t, n)));
+        INVALID(dt_cancel(pair.ours.t, ids, SIZE_MAX, modes[i], still, n));
     }
-    INVALID(dt_cancel(self.t, ids, 2, DT_CANCEL_WAIT, NULL, n));
-    INVALID(dt_cancel(self.t, ids, 2, DT_CANCEL_WAIT, still, NULL));
-    INVALID(dt_cancel(self.t, NULL, 0, DT_CANCEL_WAIT, NULL, NULL));
+    INVALID(dt_cancel(pair.ours.t, ids, 2, DT_CANCEL_WAIT, NULL, n));
+    INVALID(dt_cancel(pair.ours.t, ids, 2, DT_CANCEL_WAIT, still, NULL));
+    INVALID(dt_cancel(pair.ours.t, NULL, 0, DT_CANCEL_WAIT, NULL, NULL));
     CHECK(n[0] == 77 && still[0] == 7);
 }
 
@@ -197,8 +196,8 @@ static void the_rest(void)
 int main(void)
 {
     memset(long_id, 'p', 1001);
-    self = self_open(8, 64);
-    CHECK_OK(dt_get_agent_metadata(self.t, metadata, sizeof metadata, &metadata_len));
+    pair = pair_open(8, 64);
+    CHECK_OK(dt_get_agent_metadata(pair.peer.t, metadata, sizeof metadata, &metadata_len));
     null_handles();
     peer_ids();
     adding();
@@ -209,10 +208,10 @@ int main(void)
 
     /* After all that it still works. */
     dt_completion completion;
-    dt_xfer_id id = self_write(&self, 2, 5);
-    self_collect(&self, "self", &completion, 1);
+    dt_xfer_id id = pair_write(&pair, 2, 5);
+    pair_collect(&pair, "peer", &completion, 1);
     CHECK(completion.id == id && completion.status == DT_OK);
-    CHECK(self_block_is(&self, 5, 3));
-    self_close(&self);
+    CHECK(side_block_is(&pair.peer, 5, 3));
+    pair_close(&pair);
     return 0;
 }

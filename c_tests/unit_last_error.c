@@ -2,7 +2,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "unit_self.h"
+#include "unit_pair.h"
 
 static pthread_barrier_t both;
 
@@ -58,7 +58,7 @@ static bool is_utf8(const char *text)
 /* Whatever the caller's names are: one line, shorter than 512 bytes, whole characters. */
 static void a_sentence_is_one_short_line(void)
 {
-    struct self self = self_open(1, 64);
+    struct pair pair = pair_open(1, 64);
     static const char *const pieces[] = {"x", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x98\x80", "\n",
                                          "\r\t\x1b"};
     for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
@@ -70,7 +70,7 @@ static void a_sentence_is_one_short_line(void)
             while (n + piece < sizeof id)
                 memcpy(id + n, pieces[i], piece), n += piece;
             id[n] = 0;
-            CHECK_STATUS(dt_peer_status(self.t, id), DT_ERR_NOT_FOUND);
+            CHECK_STATUS(dt_peer_status(pair.ours.t, id), DT_ERR_NOT_FOUND);
             const char *sentence = dt_last_error();
             CHECK(strlen(sentence) < 512);
             CHECK(strstr(sentence, "is not registered") != NULL);
@@ -79,10 +79,10 @@ static void a_sentence_is_one_short_line(void)
             CHECK(is_utf8(sentence));
         }
     }
-    self_close(&self);
+    pair_close(&pair);
 }
 
-static struct self shared;
+static struct pair shared;
 static int ended;
 
 static void take(dt_log_level level, const char *message, void *user)
@@ -96,14 +96,14 @@ static void at_the_end(void *arg)
     size_t n;
     (void)arg;
     CHECK(strstr(dt_last_error(), "before") != NULL);
-    CHECK_STATUS(dt_peer_status(shared.t, "nobody"), DT_ERR_NOT_FOUND);
+    CHECK_STATUS(dt_peer_status(shared.ours.t, "nobody"), DT_ERR_NOT_FOUND);
     CHECK(strstr(dt_last_error(), "nobody") != NULL);
     /* A transfer has something to tell. */
-    self_write(&shared, 0, 0);
-    self_collect(&shared, NULL, &completion, 1);
-    CHECK_OK(dt_poll(shared.t, NULL, &completion, 1, &n));
-    CHECK_OK(dt_close(shared.t, BOUND_MS));
-    dt_destroy(shared.t);
+    pair_write(&shared, 0, 0);
+    pair_collect(&shared, NULL, &completion, 1);
+    CHECK_OK(dt_poll(shared.ours.t, NULL, &completion, 1, &n));
+    pair_close_ours(&shared);
+    dt_destroy(shared.ours.t);
     ended++;
 }
 
@@ -112,7 +112,7 @@ static pthread_key_t key;
 static void *call_while_ending(void *arg)
 {
     (void)arg;
-    CHECK_STATUS(dt_peer_status(shared.t, "before"), DT_ERR_NOT_FOUND);
+    CHECK_STATUS(dt_peer_status(shared.ours.t, "before"), DT_ERR_NOT_FOUND);
     CHECK(pthread_setspecific(key, &key) == 0);
     return NULL;
 }
@@ -123,11 +123,12 @@ static void a_thread_may_call_while_it_ends(void)
     pthread_t thread;
     CHECK(pthread_key_create(&key, at_the_end) == 0);
     dt_set_log_callback(take, NULL, DT_LOG_DEBUG);
-    shared = self_open(1, 64);
+    shared = pair_open(1, 64);
     CHECK(pthread_create(&thread, NULL, call_while_ending, NULL) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
     CHECK(ended == 1);
-    free(shared.base);
+    free(shared.ours.base);
+    side_close(&shared.peer);
 }
 
 int main(void)

@@ -3,7 +3,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "unit_self.h"
+#include "unit_pair.h"
 
 struct book {
     atomic_int messages;
@@ -24,11 +24,11 @@ static void note(dt_log_level level, const char *message, void *user)
 /* Some work that has something to tell on every level but "error". */
 static void work(void)
 {
-    struct self self = self_open(4, 64);
+    struct pair pair = pair_open(4, 64);
     dt_completion completion;
-    self_write(&self, 0, 1);
-    self_collect(&self, "self", &completion, 1);
-    self_close(&self);
+    pair_write(&pair, 0, 1);
+    pair_collect(&pair, "peer", &completion, 1);
+    pair_close(&pair);
 }
 
 static int messages_at(dt_log_level level)
@@ -83,7 +83,7 @@ static void one_callback_replaces_another(void)
     CHECK(atomic_load(&other.messages) > 0);
 }
 
-static struct self nested;
+static struct pair nested;
 static atomic_int nested_calls;
 
 static void call_back(dt_log_level level, const char *message, void *user)
@@ -91,13 +91,13 @@ static void call_back(dt_log_level level, const char *message, void *user)
     dt_completion completion;
     size_t n;
     (void)level, (void)message, (void)user;
-    if (nested.t == NULL)
+    if (nested.ours.t == NULL)
         return;
     /* The library can be called, whatever it is doing; only the callback stays as it is. */
     atomic_fetch_add(&nested_calls, 1);
-    CHECK_OK(dt_poll(nested.t, NULL, &completion, 1, &n));
-    CHECK_STATUS(dt_peer_status(nested.t, "nobody"), DT_ERR_NOT_FOUND);
-    self_stats(&nested);
+    CHECK_OK(dt_poll(nested.ours.t, NULL, &completion, 1, &n));
+    CHECK_STATUS(dt_peer_status(nested.ours.t, "nobody"), DT_ERR_NOT_FOUND);
+    pair_stats(&nested);
     dt_set_log_callback(note, &other, DT_LOG_DEBUG);
 }
 
@@ -106,26 +106,28 @@ static void the_callback_may_call(void)
     dt_completion completion;
     size_t n;
     dt_xfer_id id;
-    nested = self_open(4, 64);
+    nested = pair_open(4, 64);
     dt_set_log_callback(call_back, NULL, DT_LOG_DEBUG);
     atomic_store(&other.messages, 0);
-    self_write(&nested, 0, 1);
-    do
-        CHECK_OK(dt_wait(nested.t, NULL, &completion, 1, 10, &n));
-    while (self_stats(&nested).done == 0);
+    pair_write(&nested, 0, 1);
+    do {
+        CHECK_OK(dt_wait(nested.ours.t, NULL, &completion, 1, 1, &n));
+        side_drive(&nested.peer);
+    } while (pair_stats(&nested).done == 0);
     CHECK(atomic_load(&nested_calls) > 0);
     CHECK(atomic_load(&other.messages) == 0);
 
     /* A call that fails says why itself, also when the callback has failed after it. */
     int calls = atomic_load(&nested_calls);
-    CHECK_STATUS(dt_write_blocks(nested.t, "self", (uint32_t[]){0}, (uint32_t[]){9}, 1, 0, &id),
-                 DT_ERR_OUT_OF_RANGE);
+    CHECK_STATUS(
+        dt_write_blocks(nested.ours.t, "peer", (uint32_t[]){0}, (uint32_t[]){9}, 1, 0, &id),
+        DT_ERR_OUT_OF_RANGE);
     CHECK(strstr(dt_last_error(), "remote_idxs") != NULL);
-    CHECK_OK(dt_remove_remote_peer(nested.t, "self"));
+    CHECK_OK(dt_remove_remote_peer(nested.ours.t, "peer"));
     CHECK(atomic_load(&nested_calls) >= calls);
-    struct self closing = nested;
-    nested.t = NULL;
-    self_close(&closing);
+    struct pair closing = nested;
+    nested.ours.t = NULL;
+    pair_close(&closing);
     dt_set_log_callback(NULL, NULL, DT_LOG_OFF);
 }
 

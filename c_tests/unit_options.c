@@ -4,7 +4,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "unit_self.h"
+#include "unit_pair.h"
 
 static uint8_t region[4 * 1024];
 
@@ -32,12 +32,12 @@ static void check_accessors(const dt_transport *t, const char *name)
     CHECK(dt_block_len(t) == 1024);
     CHECK(strcmp(dt_config_fingerprint(t), "") == 0);
     CHECK(strcmp(dt_agent_name(t), name) == 0);
-    CHECK(dt_backend_kind(t) == DT_BACKEND_LOCAL);
+    CHECK(dt_backend_kind(t) == test_backend());
 }
 
 static void accessors_answer_also_when_closed(void)
 {
-    dt_options options = self_options();
+    dt_options options = test_options();
     dt_transport *t = NULL;
     options.agent_name = "n\xc3\xb6" "de";
     CHECK_OK(dt_create(region, 4, 1024, &options, &t));
@@ -52,7 +52,7 @@ static void defaults_need_no_options(void)
     dt_transport *a = NULL, *b = NULL;
     CHECK_OK(dt_create(region, 4, 1024, NULL, &a));
     CHECK_OK(dt_create(region, 4, 1024, NULL, &b));
-    CHECK(dt_backend_kind(a) == DT_BACKEND_LOCAL);
+    CHECK(dt_backend_kind(a) == test_backend());
     CHECK(strlen(dt_agent_name(a)) > 0);
     CHECK(strcmp(dt_agent_name(a), dt_agent_name(b)) != 0);
     dt_destroy(a);
@@ -85,16 +85,19 @@ static void backends(void)
         CHECK_STATUS(create(&options), DT_ERR_INVALID_ARG);
         CHECK(strstr(dt_last_error(), "backend") != NULL);
     }
+    /* Not there; or not the one that this process has loaded. */
     options.backend = DT_BACKEND_NIXL;
+    options.nixl_lib_dir = "/nonexistent";
     CHECK_STATUS(create(&options), DT_ERR_UNAVAILABLE);
     CHECK(strstr(dt_last_error(), "NIXL") != NULL);
+    CHECK(strstr(dt_last_error(), "/nonexistent") != NULL);
     options.backend = DT_BACKEND_LOCAL;
     CHECK_OK(create(&options));
 }
 
 static void abi_version(void)
 {
-    dt_options options = self_options();
+    dt_options options = test_options();
     options.abi_version = 0;
     CHECK_OK(create(&options));
     options.abi_version = DT_ABI_VERSION + 1;
@@ -110,7 +113,7 @@ static void struct_size(void)
 {
     struct newer newer;
     memset(&newer, 0, sizeof newer);
-    newer.known = self_options();
+    newer.known = test_options();
 
     static const size_t too_small[] = {0, 1, 8, sizeof(dt_options) - 1};
     for (size_t i = 0; i < sizeof too_small / sizeof *too_small; i++) {
@@ -147,7 +150,7 @@ static void struct_size(void)
 static void names(void)
 {
     char name[1002];
-    dt_options options = self_options();
+    dt_options options = test_options();
     options.agent_name = "";
     CHECK_STATUS(create(&options), DT_ERR_INVALID_ARG);
     options.agent_name = name;
@@ -163,20 +166,20 @@ static void names(void)
     CHECK(strstr(dt_last_error(), "byte 3") != NULL);
 
     const char *const not_utf8 = "\xc3";
-    options = self_options();
+    options = test_options();
     options.config_json = not_utf8;
     CHECK_STATUS(create(&options), DT_ERR_INVALID_ARG);
-    options = self_options();
+    options = test_options();
     options.nixl_lib_dir = not_utf8;
     CHECK_STATUS(create(&options), DT_ERR_INVALID_ARG);
-    options = self_options();
+    options = test_options();
     options.nixl_plugin = not_utf8;
     CHECK_STATUS(create(&options), DT_ERR_INVALID_ARG);
 }
 
 static void poll_budget(void)
 {
-    dt_options options = self_options();
+    dt_options options = test_options();
     options.poll_budget_us = 1;
     CHECK_OK(create(&options));
     options.poll_budget_us = 1000000;
@@ -188,7 +191,7 @@ static void poll_budget(void)
 
 static void file_descriptor(void)
 {
-    dt_options options = self_options();
+    dt_options options = test_options();
     const size_t page = 4096;
     int fd = memfd_create("region", MFD_CLOEXEC);
     CHECK(fd >= 0 && ftruncate(fd, (off_t)(3 * page)) == 0);
@@ -196,12 +199,19 @@ static void file_descriptor(void)
     CHECK(base != MAP_FAILED);
     dt_transport *t = NULL;
 
-    /* Without the flag the descriptor is not looked at. */
+    /* Without the flag the descriptor is not looked at, and NIXL never looks at it. */
     options.region_fd = -5;
     options.region_offset = 12345;
     CHECK_OK(dt_create(base, 4, 1024, &options, &t));
     dt_destroy(t);
     options.region_has_fd = true;
+    if (on_nixl()) {
+        CHECK_OK(dt_create(base, 4, 1024, &options, &t));
+        dt_destroy(t);
+        CHECK(close(fd) == 0);
+        CHECK(munmap(base, page) == 0);
+        return;
+    }
     CHECK_STATUS(dt_create(base, 4, 1024, &options, &t), DT_ERR_INVALID_ARG);
     CHECK(strstr(dt_last_error(), "region_fd is -5") != NULL);
 
@@ -233,7 +243,7 @@ static void environment_chooses_for_auto(void)
     CHECK(setenv("DT_BACKEND", "local", 1) == 0);
     CHECK_OK(create(&options));
     CHECK(setenv("DT_BACKEND", "nixl", 1) == 0);
-    CHECK_STATUS(create(&options), DT_ERR_UNAVAILABLE);
+    CHECK_STATUS(create(&options), on_nixl() ? DT_OK : DT_ERR_UNAVAILABLE);
     CHECK(setenv("DT_BACKEND", "nonsense", 1) == 0);
     CHECK_STATUS(create(&options), DT_ERR_INVALID_ARG);
     options.backend = DT_BACKEND_LOCAL;
@@ -243,6 +253,9 @@ static void environment_chooses_for_auto(void)
 
 int main(void)
 {
+    /* Where NIXL shall not be, it is not found. */
+    if (!on_nixl())
+        CHECK(setenv("DT_NIXL_LIB_DIR", "/nonexistent", 1) == 0);
     CHECK(unsetenv("DT_BACKEND") == 0);
     accessors_answer_also_when_closed();
     defaults_need_no_options();

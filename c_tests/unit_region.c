@@ -5,7 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "unit_self.h"
+#include "unit_pair.h"
 
 static bool is_mapped(const void *base, size_t bytes)
 {
@@ -77,7 +77,7 @@ static void as_a_region(void)
     void *base = NULL;
     int32_t fd = -1;
     dt_transport *t = NULL;
-    dt_options options = self_options();
+    dt_options options = test_options();
     dt_completion completion;
     CHECK_OK(dt_region_alloc(8 * 4096, &base, &fd));
     /* The region may start inside of the memory. */
@@ -85,13 +85,15 @@ static void as_a_region(void)
     options.region_has_fd = true;
     options.region_offset = 2 * 4096;
     CHECK_OK(dt_create((uint8_t *)base + 2 * 4096, 4, 4096, &options, &t));
-    struct self self = {(uint8_t *)base + 2 * 4096, 4, 4096, t};
-    CHECK_OK(self_add(&self, "self"));
-    self_fill(&self, 1);
-    self_write(&self, 0, 3);
-    self_collect(&self, "self", &completion, 1);
+    struct side region = {(uint8_t *)base + 2 * 4096, 4, 4096, t};
+    struct pair pair = {side_open(4, 4096), region};
+    CHECK_OK(pair_add(&pair, "peer"));
+    pair_fill(&pair, 1);
+    pair_write(&pair, 0, 3);
+    pair_collect(&pair, "peer", &completion, 1);
     CHECK(completion.status == DT_OK);
-    CHECK(self_block_is(&self, 3, 1));
+    CHECK(side_block_is(&pair.peer, 3, 1));
+    side_close(&pair.ours);
     CHECK_OK(dt_close(t, BOUND_MS));
     dt_destroy(t);
     dt_region_free(base, 8 * 4096, fd);

@@ -1,7 +1,7 @@
 /* dt_get_stats: the counters, and a struct of any size. */
 #include <string.h>
 
-#include "unit_self.h"
+#include "unit_pair.h"
 
 /* A dt_stats of a caller that is newer than the library. */
 struct newer {
@@ -9,7 +9,7 @@ struct newer {
     uint8_t unknown[24];
 };
 
-static void sizes(const struct self *self)
+static void sizes(const struct pair *pair)
 {
     struct newer newer, poison;
     memset(&poison, 0xee, sizeof poison);
@@ -18,7 +18,7 @@ static void sizes(const struct self *self)
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
         newer = poison;
         newer.known.struct_size = bad[i];
-        CHECK_STATUS(dt_get_stats(self->t, &newer.known), DT_ERR_INVALID_ARG);
+        CHECK_STATUS(dt_get_stats(pair->ours.t, &newer.known), DT_ERR_INVALID_ARG);
         CHECK(strstr(dt_last_error(), "struct_size") != NULL);
         newer.known.struct_size = poison.known.struct_size;
         CHECK(memcmp(&newer, &poison, sizeof newer) == 0);
@@ -28,7 +28,7 @@ static void sizes(const struct self *self)
     for (size_t size = sizeof(dt_stats); size <= sizeof newer; size++) {
         newer = poison;
         newer.known.struct_size = size;
-        CHECK_OK(dt_get_stats(self->t, &newer.known));
+        CHECK_OK(dt_get_stats(pair->ours.t, &newer.known));
         CHECK(newer.known.struct_size == size);
         CHECK(newer.known.submitted == 0 && newer.known.peers == 1);
         for (size_t at = 0; at < sizeof newer.unknown; at++)
@@ -38,12 +38,12 @@ static void sizes(const struct self *self)
 
 int main(void)
 {
-    struct self self = self_open(4, (size_t)4 << 20);
+    struct pair pair = pair_open(4, (size_t)4 << 20);
     dt_completion completions[4];
     size_t n;
-    sizes(&self);
+    sizes(&pair);
 
-    dt_stats stats = self_stats(&self);
+    dt_stats stats = pair_stats(&pair);
     CHECK(stats.submitted == 0 && stats.done == 0 && stats.failed == 0 && stats.cancelled == 0);
     CHECK(stats.draining == 0 && stats.inflight == 0 && stats.polls == 0 && stats.peers == 1);
     CHECK(stats.bytes_written == 0 && stats.bytes_read == 0);
@@ -51,37 +51,38 @@ int main(void)
 
     dt_xfer_id ids[3];
     for (uint32_t i = 0; i < 3; i++)
-        ids[i] = self_write(&self, i, 3);
-    stats = self_stats(&self);
+        ids[i] = pair_write(&pair, i, 3);
+    stats = pair_stats(&pair);
     CHECK(stats.submitted == 3 && stats.inflight == 3);
 
-    CHECK_OK(dt_cancel(self.t, &ids[1], 1, DT_CANCEL_IMMEDIATE, NULL, NULL));
-    stats = self_stats(&self);
+    CHECK_OK(dt_cancel(pair.ours.t, &ids[1], 1, DT_CANCEL_IMMEDIATE, NULL, NULL));
+    stats = pair_stats(&pair);
     CHECK(stats.submitted == 3 && stats.inflight == 2 && stats.cancelled == 1);
 
     /* What has ended counts by its outcome before it is reported. */
     do {
-        CHECK_OK(dt_poll(self.t, "nobody", completions, 4, &n));
+        CHECK_OK(dt_poll(pair.ours.t, "nobody", completions, 4, &n));
         CHECK(n == 0);
-        stats = self_stats(&self);
+        side_drive(&pair.peer);
+        stats = pair_stats(&pair);
     } while (stats.inflight > 0);
     CHECK(stats.done == 2 && stats.cancelled == 1 && stats.failed == 0);
     CHECK(stats.bytes_written == (uint64_t)8 << 20 && stats.bytes_read == 0);
     uint64_t polls = stats.polls;
     CHECK(polls > 0);
-    self_collect(&self, NULL, completions, 2);
-    stats = self_stats(&self);
+    pair_collect(&pair, NULL, completions, 2);
+    stats = pair_stats(&pair);
     CHECK(stats.submitted == 3 && stats.done == 2 && stats.polls > polls);
 
     /* A refused submission is none. */
-    CHECK_STATUS(dt_write_blocks(self.t, "self", (uint32_t[]){9}, (uint32_t[]){0}, 1, 0, ids),
+    CHECK_STATUS(dt_write_blocks(pair.ours.t, "peer", (uint32_t[]){9}, (uint32_t[]){0}, 1, 0, ids),
                  DT_ERR_OUT_OF_RANGE);
-    CHECK(self_stats(&self).submitted == 3);
+    CHECK(pair_stats(&pair).submitted == 3);
 
     /* They answer after the close, too. */
-    CHECK_OK(dt_close(self.t, BOUND_MS));
-    stats = self_stats(&self);
+    CHECK_OK(dt_close(pair.ours.t, BOUND_MS));
+    stats = pair_stats(&pair);
     CHECK(stats.submitted == 3 && stats.done == 2 && stats.cancelled == 1 && stats.peers == 0);
-    self_close(&self);
+    pair_close(&pair);
     return 0;
 }

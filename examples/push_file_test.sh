@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# push_file_test.sh PROGRAM: files of awkward sizes arrive whole, and wrong calls fail.
+# push_file_test.sh PROGRAM: files of awkward sizes arrive whole, and wrong calls fail. On the backend
+# that $DT_BACKEND names, or else LOCAL.
 set -euo pipefail
 
 program=$1
+backend=${DT_BACKEND:-local}
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 block=2097152
 for size in 0 1 $((block - 1)) $block $((block + 1)) $((7 * block + 12345)); do
     head -c "$size" /dev/urandom > "$folder/file"
-    "$program" --backend local --window 3 "$folder/file" > "$folder/out" ||
+    "$program" --backend "$backend" --window 3 "$folder/file" > "$folder/out" ||
         { cat "$folder/out"; echo "push_file fails with a file of $size bytes"; exit 1; }
     sum=$(sha256sum < "$folder/file" | cut -d ' ' -f 1)
     unit=bytes
@@ -29,7 +31,7 @@ fi
 
 # A window is not larger than the file: this one would be 8 GiB on each side.
 printf x > "$folder/file"
-"$program" --backend local --window 4096 "$folder/file" > "$folder/out"
+"$program" --backend "$backend" --window 4096 "$folder/file" > "$folder/out"
 grep -qF ' 1 in the file, 1 in a window' "$folder/out" ||
     { cat "$folder/out"; echo "the window is not cut to the file"; exit 1; }
 

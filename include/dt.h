@@ -75,7 +75,8 @@
  * Process-wide effects. There are none: no signal handlers, no changes of the environment, no
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
  * callback was set and the environment variable DT_LOG asks for it. NIXL is the exception: once it
- * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL); where there is no RDMA
+ * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL); as long as there are
+ * transports over it, its UCX has one thread, which sleeps until a connection needs it; where there is no RDMA
  * device and UCX_MODULES is not set, its UCX is told not to load the module for RDMA, which would
  * crash when the process exits. The environment is read
  * (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change it at the same time

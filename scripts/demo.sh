@@ -14,7 +14,8 @@ $usage
 
 Builds the library and sends FILE from one process to another as KV-cache blocks. Without FILE it
 sends the largest file of the Rust compiler that built the library, a shared object of some 100 to
-200 MB. It needs cc, make, cmake and Rust, and installs what is missing.
+200 MB. It needs cc, make, cmake and Rust, and installs what is missing. With --backend nixl it
+also fetches NIXL from PyPI into third_party/, unless DT_NIXL_LIB_DIR names a folder that has it.
 END
 }
 
@@ -55,6 +56,11 @@ fi
 need_tools cc c++ make cmake
 need_libclang
 need_rust
+if [ "$backend" = nixl ] && [ -z "${DT_NIXL_LIB_DIR:-}" ]; then
+    need_tools python3
+    need_nixl
+    export DT_NIXL_LIB_DIR=$PWD/$nixl_lib_dir
+fi
 build_library
 build_programs examples build/examples
 

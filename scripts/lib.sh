@@ -105,7 +105,10 @@ need_libclang() {
     [ -n "$found" ] || install_packages libclang-dev
 }
 
-# need_nixl: NIXL's wheel for the tests, in third_party/.
+# Where NIXL's libraries are after need_nixl, from the root of the repository.
+nixl_lib_dir=third_party/nixl/.nixl_cu12.mesonpy.libs
+
+# need_nixl: NIXL's wheel, in third_party/.
 need_nixl() {
     if [ ! -f third_party/nixl/.pinned ] || [ ! -f third_party/python/.pinned ]; then
         python3 -m pip --version > /dev/null 2>&1 || install_packages python3-pip
@@ -119,9 +122,11 @@ build_library() {
     cargo build --release --locked
 }
 
-# build_programs SOURCE FOLDER: a CMake project, against that library.
+# build_programs SOURCE FOLDER [OPTION...]: a CMake project, against that library.
 build_programs() {
-    cmake -S "$1" -B "$2" -DDT_LIBRARY="$PWD/target/release/libdatatransport.so" \
-        -DDT_INCLUDE_DIR="$PWD/include" > /dev/null
-    cmake --build "$2" --parallel "$(nproc)" -- --no-print-directory
+    local source=$1 folder=$2
+    shift 2
+    cmake -S "$source" -B "$folder" -DDT_LIBRARY="$PWD/target/release/libdatatransport.so" \
+        -DDT_INCLUDE_DIR="$PWD/include" "$@" > /dev/null
+    cmake --build "$folder" --parallel "$(nproc)" -- --no-print-directory
 }

@@ -21,9 +21,9 @@ cargo test --locked 2>&1 | tee build/cargo-test.log
 say "release library"
 build_library
 say "C and C++ programs"
-build_programs c_tests build/c_tests
+build_programs c_tests build/c_tests -DDT_NIXL_LIB_DIR="$PWD/$nixl_lib_dir" -DDT_TEST_NIXL=ON
 say "ctest"
-ctest --test-dir build/c_tests --output-on-failure 2>&1 | tee build/ctest.log
+ctest --test-dir build/c_tests --parallel 2 --output-on-failure 2>&1 | tee build/ctest.log
 # The examples are tested within c_tests where that has them, else here.
 if ! grep -q ' example_' build/ctest.log; then
     build_programs examples build/examples

@@ -81,14 +81,31 @@ void child_exec(int socket, const char *role)
     test_fail("execv(%s): %s", own_path, strerror(errno));
 }
 
-bool message_waiting(int socket, int timeout_ms)
+void (*message_meanwhile)(void);
+
+static bool is_ready(int socket, const struct timespec *timeout)
 {
     struct pollfd ready = {socket, POLLIN, 0};
     int count;
     do {
-        count = poll(&ready, 1, timeout_ms);
+        count = ppoll(&ready, 1, timeout, NULL);
     } while (count < 0 && errno == EINTR);
     return count == 1;
+}
+
+bool message_waiting(int socket, int timeout_ms)
+{
+    const struct timespec nap = {0, 100000}, span = {timeout_ms / 1000,
+                                                     timeout_ms % 1000 * 1000000L};
+    if (message_meanwhile == NULL)
+        return is_ready(socket, timeout_ms < 0 ? NULL : &span);
+    uint64_t deadline = now_ms() + (uint64_t)timeout_ms;
+    while (!is_ready(socket, &nap)) {
+        if (timeout_ms >= 0 && now_ms() >= deadline)
+            return false;
+        message_meanwhile();
+    }
+    return true;
 }
 
 void message_send(int socket, const void *data, size_t bytes)

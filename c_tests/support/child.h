@@ -38,6 +38,10 @@ void message_receive(int socket, void *data, size_t bytes);
  * child that waits for what the test does next. */
 bool message_waiting(int socket, int timeout_ms);
 
+/* Called again and again while a process waits for a message, unless it is NULL: what others need of
+ * this process meanwhile. */
+extern void (*message_meanwhile)(void);
+
 /* Events are single letters. */
 void event_send(int socket, char event);
 void event_expect(int socket, char event);

@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "backend.h"
 #include "dt_check.h"
 
 /* Not a multiple of the page size of a huge page, to see that offsets are honoured. */
@@ -15,6 +16,11 @@ const char *memory_kind_name(enum memory_kind kind)
     static const char *const names[] = {"dt_region_alloc", "anonymous mmap", "malloc",
                                         "own memfd, sealed", "own memfd, unsealed"};
     return names[kind];
+}
+
+bool memory_kind_matters(enum memory_kind kind)
+{
+    return !on_nixl() || kind == MEMORY_ALLOC;
 }
 
 int memory_is_mappable(enum memory_kind kind)

@@ -2,6 +2,7 @@
 #ifndef DT_TEST_MEMORY_H
 #define DT_TEST_MEMORY_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -23,6 +24,10 @@ struct memory {
 };
 
 const char *memory_kind_name(enum memory_kind kind);
+
+/* LOCAL reaches each kind of memory in its own way. NIXL registers them all alike: then one of them
+ * does, except where the kinds themselves are the matter. */
+bool memory_kind_matters(enum memory_kind kind);
 
 /* True when peers can map it. */
 int memory_is_mappable(enum memory_kind kind);

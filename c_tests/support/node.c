@@ -1,21 +1,71 @@
 #include "node.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend.h"
 #include "dt_time.h"
+
+/* The transports of all nodes of this process. */
+static dt_transport *transports[64];
+static size_t transport_count;
+static pthread_mutex_t transports_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Polls all but `busy`, and those with work of their own only if `all`. */
+static void poll_others(const dt_transport *busy, bool all)
+{
+    pthread_mutex_lock(&transports_lock);
+    for (size_t i = 0; i < transport_count; i++) {
+        dt_stats stats = {.struct_size = sizeof stats};
+        size_t n = 0;
+        if (transports[i] == busy || dt_get_stats(transports[i], &stats) != DT_OK)
+            continue;
+        /* A closed one is refused, and that is fine. */
+        if (all || stats.inflight == 0)
+            dt_poll(transports[i], NULL, NULL, 0, &n);
+    }
+    pthread_mutex_unlock(&transports_lock);
+}
+
+static void poll_idle_ones(void)
+{
+    poll_others(NULL, false);
+}
+
+static void remember(dt_transport *transport)
+{
+    pthread_mutex_lock(&transports_lock);
+    CHECK(transport_count < sizeof transports / sizeof *transports);
+    transports[transport_count++] = transport;
+    pthread_mutex_unlock(&transports_lock);
+    if (on_nixl())
+        message_meanwhile = poll_idle_ones;
+}
+
+static void forget(const dt_transport *transport)
+{
+    pthread_mutex_lock(&transports_lock);
+    size_t i = 0;
+    while (i < transport_count && transports[i] != transport)
+        i++;
+    CHECK(i < transport_count);
+    transports[i] = transports[--transport_count];
+    pthread_mutex_unlock(&transports_lock);
+}
 
 struct node node_open_with(struct memory memory, size_t num_blocks, size_t block_len,
                            dt_options options)
 {
     struct node node = {memory, num_blocks, block_len, NULL};
-    options.backend = DT_BACKEND_LOCAL;
+    options.backend = test_backend();
     if (memory.fd >= 0) {
         options.region_has_fd = true;
         options.region_fd = memory.fd;
         options.region_offset = memory.offset;
     }
     CHECK_OK(dt_create(memory.base, num_blocks, block_len, &options, &node.transport));
+    remember(node.transport);
     return node;
 }
 
@@ -33,9 +83,20 @@ struct node node_open(enum memory_kind kind, size_t num_blocks, size_t block_len
 void node_close(struct node *node)
 {
     CHECK_OK(dt_close(node->transport, BOUND_MS));
+    node_destroy(node);
+}
+
+void node_destroy(struct node *node)
+{
+    node_destroy_transport(node);
+    memory_free(&node->memory);
+}
+
+void node_destroy_transport(struct node *node)
+{
+    forget(node->transport);
     dt_destroy(node->transport);
     node->transport = NULL;
-    memory_free(&node->memory);
 }
 
 struct card node_card(const struct node *node)
@@ -80,13 +141,26 @@ void node_check(const struct node *node, const struct content *want, const struc
     }
 }
 
+size_t node_wait(const struct node *node, const char *peer_id, dt_completion *buf, size_t cap)
+{
+    uint64_t deadline = now_ms() + BOUND_MS;
+    size_t count = 0;
+    if (!on_nixl()) {
+        CHECK_OK(dt_wait(node->transport, peer_id, buf, cap, BOUND_MS, &count));
+        return count;
+    }
+    do {
+        CHECK_OK(dt_wait(node->transport, peer_id, buf, cap, 1, &count));
+        poll_others(node->transport, true);
+    } while (count == 0 && now_ms() < deadline);
+    return count;
+}
+
 dt_completion node_finish(const struct node *node, const char *peer_id, dt_xfer_id id)
 {
     dt_completion done;
-    size_t count = 0;
     memset(&done, 0, sizeof done);
-    CHECK_OK(dt_wait(node->transport, peer_id, &done, 1, BOUND_MS, &count));
-    if (count != 1)
+    if (node_wait(node, peer_id, &done, 1) != 1)
         test_fail("transfer %llu did not end within %d ms", (unsigned long long)id, BOUND_MS);
     CHECK(done.id == id);
     return done;

@@ -26,7 +26,12 @@ struct node {
     dt_transport *transport;
 };
 
-/* All LOCAL. The memory is as the system gives it. */
+/* On the backend of backend.h. The memory is as the system gives it.
+ *
+ * With NIXL over sockets nothing arrives at a node that is not polled. So whoever waits for a message
+ * or in node_wait polls the other nodes of its process meanwhile. A node that has transfers in flight
+ * is polled in node_wait only: elsewhere it is the test that drives it. LOCAL needs none of it, and
+ * gets none. */
 struct node node_open(enum memory_kind kind, size_t num_blocks, size_t block_len);
 /* As node_open, over memory that the caller has; a file descriptor is handed over. */
 struct node node_open_over(struct memory memory, size_t num_blocks, size_t block_len);
@@ -35,6 +40,10 @@ struct node node_open_with(struct memory memory, size_t num_blocks, size_t block
                            dt_options options);
 /* Closes, destroys and frees the memory. */
 void node_close(struct node *node);
+/* The same without closing. */
+void node_destroy(struct node *node);
+/* dt_destroy alone. */
+void node_destroy_transport(struct node *node);
 
 struct card node_card(const struct node *node);
 dt_status node_add(const struct node *node, const char *peer_id, const struct card *card);
@@ -43,6 +52,8 @@ void *node_block(const struct node *node, size_t block);
 void node_fill(const struct node *node, uint64_t seed);
 /* Every byte of every block must be as `want` says, or, unless it is NULL, as `other` says. */
 void node_check(const struct node *node, const struct content *want, const struct content *other);
+/* dt_wait with BOUND_MS. */
+size_t node_wait(const struct node *node, const char *peer_id, dt_completion *buf, size_t cap);
 /* Waits for `id` of `peer_id`, which must be the only one, and gives its completion. */
 dt_completion node_finish(const struct node *node, const char *peer_id, dt_xfer_id id);
 dt_stats node_stats(const struct node *node);
