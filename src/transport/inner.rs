@@ -188,7 +188,11 @@ impl Inner {
                 fail!(Timeout, "{draining} transfers can still touch memory");
             }
         }
-        self.backend.try_close()?;
+        if self.backend.try_close().is_err() {
+            // It may have things to end that are no transfers.
+            self.pump(budget);
+            self.backend.try_close()?;
+        }
         self.closed = true;
         Ok(())
     }
