@@ -75,11 +75,13 @@
  * Process-wide effects. There are none: no signal handlers, no changes of the environment, no
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
  * callback was set and the environment variable DT_LOG asks for it. NIXL is the exception: once it
- * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL); as long as there are
- * transports over it, its UCX has one thread, which sleeps until a connection needs it; where there is no RDMA
- * device and UCX_MODULES is not set, its UCX is told not to load the module for RDMA, which would
- * crash when the process exits. The environment is read
- * (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change it at the same time
+ * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL). As long as there are
+ * transports over it, its UCX has one thread, which sleeps until a connection needs it, and those of
+ * dt_options.progress_thread and nixl_num_threads. Programs that the process starts inherit UCX's
+ * sockets, so that peers may not notice its death before theirs. UCX is told two things, unless the
+ * user has set them: not to print (UCX_LOG_LEVEL), and, where there is no RDMA device, not to load
+ * the module for RDMA, which would crash when the process exits (UCX_MODULES). The environment is
+ * read (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change it at the same time
  * (setenv).
  *
  *
@@ -331,7 +333,8 @@ typedef struct dt_options {
      */
     const char *nixl_plugin;
     /**
-     * NIXL: number of the plugin's worker threads. 0: none.
+     * NIXL: number of the plugin's worker threads, at most 64. 0: none. UCX uses them for requests
+     * of 1024 runs and more, and this library posts smaller ones: with UCX they bring nothing.
      */
     uint32_t nixl_num_threads;
     /**
@@ -671,8 +674,9 @@ dt_status dt_create(void *base,
  * mappings and threads are gone: the caller may unmap the region in the next line. With the LOCAL
  * backend that holds for peers too: closing revokes their access, what a peer was writing or
  * reading has ended when this call returns DT_OK, and later attempts fail on the peer's side with
- * DT_ERR_PEER_LOST. (With NIXL the engine decides: UCX over shared memory lets a peer write until
- * it learns of the close.)
+ * DT_ERR_PEER_LOST. With NIXL the engine decides: UCX over shared memory lets a peer read and write
+ * these addresses of this process until it learns of the close. Nothing that matters may come to
+ * lie there before all peers have removed this one.
  *
  * On DT_ERR_TIMEOUT something could still touch the region: keep it mapped, then call again or
  * call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
@@ -698,8 +702,8 @@ dt_status dt_close(struct dt_transport *t, uint32_t timeout_ms);
  * Closes a transport if that was not done yet, by force where needed, and frees it. It must be the
  * last use of the handle: no other thread may be inside a call on it, nor start one.
  *
- * The region may be unmapped when it returns. Its addresses are safe to use again at once, but
- * there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
+ * The region may be unmapped when it returns. With LOCAL its addresses are safe to use again at
+ * once (with NIXL see dt_close), but there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
  * LOCAL backend, then a peer process stands still (SIGSTOP, a debugger, a frozen cgroup) in the
  * middle of copying one piece of at most 1 MiB. If that peer has the region mapped, it may write
  * the rest of that one piece into the same memory file when it runs again, and nothing after it;
@@ -896,8 +900,9 @@ dt_status dt_remove_remote_peer(struct dt_transport *t, const char *peer_id);
 /**
  * Tells how a peer is. A peer is faulted by one decisive error (its process is gone, or it has
  * closed its transport) or by three transfers that failed in a row with no success between. Work
- * for a faulted peer is refused with DT_ERR_PEER_LOST until it is removed or added again. The
- * death of a peer is noticed by dt_poll and dt_wait, also with nothing in flight.
+ * for a faulted peer is refused with DT_ERR_PEER_LOST until it is removed or added again. With
+ * LOCAL the death of a peer is noticed by dt_poll and dt_wait, also with nothing in flight; with
+ * NIXL by the transfers that are in flight, or else by the next one.
  *
  * @param t        the transport.
  * @param peer_id  the name given to dt_add_remote_peer.
@@ -1040,7 +1045,9 @@ dt_status dt_read_blocks(struct dt_transport *t,
 /**
  * Drives all work for a bounded time (dt_options.poll_budget_us) and reports transfers that have
  * ended, each one once. It never waits for a peer. Work of every peer is driven, whichever one is
- * named, also with cap 0 and with nothing in flight (the death of a peer is noticed then, too).
+ * named, also with cap 0 and with nothing in flight (with LOCAL the death of a peer is noticed
+ * then, too). With NIXL over sockets a call can take longer: a peer that keeps up is sent all that
+ * UCX holds for it, 8 MiB at most.
  *
  * When an id is reported, with success or failure, the library will not read or write the blocks
  * of its transfer again on either side.

@@ -169,24 +169,18 @@ fn close_under_load() {
     let warm = write(&transport_b, "b", &[0], &[0]);
     finish(&transport_b, &[warm]);
     peer.stop();
-    let id = write(&transport_b, "b", &all(128), &all(128));
+    write(&transport_b, "b", &all(128), &all(128));
     for _ in 0..200 {
         poll(&transport_b);
     }
-    let _ = id;
-    let start = Instant::now();
     let closed = transport_b.close(Duration::from_millis(200));
-    assert!(start.elapsed() < Duration::from_secs(10));
-    if let Err(error) = closed {
-        assert_eq!(error.status, Status::Timeout, "{error}");
+    // Where the kernel copies, the peer need not run.
+    if std::env::var_os("UCX_TLS").is_some() {
+        assert_eq!(closed.unwrap_err().status, Status::Timeout);
+    } else {
+        assert_eq!(closed, Ok(()));
     }
-    let start = Instant::now();
     drop(transport_b);
-    assert!(
-        start.elapsed() < Duration::from_secs(10),
-        "{:?}",
-        start.elapsed()
-    );
     memory.bytes().fill(0xee);
     peer.cont();
     std::thread::sleep(Duration::from_millis(300));

@@ -143,8 +143,9 @@ pub unsafe extern "C" fn dt_remove_remote_peer(
 
 /// Tells how a peer is. A peer is faulted by one decisive error (its process is gone, or it has
 /// closed its transport) or by three transfers that failed in a row with no success between. Work
-/// for a faulted peer is refused with DT_ERR_PEER_LOST until it is removed or added again. The
-/// death of a peer is noticed by dt_poll and dt_wait, also with nothing in flight.
+/// for a faulted peer is refused with DT_ERR_PEER_LOST until it is removed or added again. With
+/// LOCAL the death of a peer is noticed by dt_poll and dt_wait, also with nothing in flight; with
+/// NIXL by the transfers that are in flight, or else by the next one.
 ///
 /// @param t        the transport.
 /// @param peer_id  the name given to dt_add_remote_peer.

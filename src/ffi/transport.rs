@@ -50,7 +50,8 @@ pub struct dt_options {
     pub nixl_lib_dir: *const c_char,
     /// NIXL: name of the plugin. NULL: "UCX".
     pub nixl_plugin: *const c_char,
-    /// NIXL: number of the plugin's worker threads. 0: none.
+    /// NIXL: number of the plugin's worker threads, at most 64. 0: none. UCX uses them for requests
+    /// of 1024 runs and more, and this library posts smaller ones: with UCX they bring nothing.
     pub nixl_num_threads: u32,
     /// NIXL: true lets the engine run a thread of its own. False: no background thread, all work is
     /// done inside dt_poll and dt_wait. LOCAL never has a background thread.
@@ -94,6 +95,9 @@ const _: () = {
 
 const DEFAULT_POLL_BUDGET_US: u32 = 500;
 const MAX_POLL_BUDGET_US: u32 = 1_000_000;
+
+/// Each worker thread of NIXL has resources of its own.
+const MAX_NIXL_THREADS: u32 = 64;
 
 /// Copies the caller's options as far as this version knows them; NULL stands for the defaults.
 ///
@@ -177,6 +181,14 @@ unsafe fn config(options: &dt_options, region: LocalRegion) -> Result<Config> {
         ),
     };
 
+    if options.nixl_num_threads > MAX_NIXL_THREADS {
+        fail!(
+            InvalidArg,
+            "options->nixl_num_threads is {}, but at most {MAX_NIXL_THREADS} are allowed",
+            options.nixl_num_threads
+        );
+    }
+
     Ok(Config {
         region,
         region_fd: has_fd.then_some(RegionFd {
@@ -251,8 +263,9 @@ pub unsafe extern "C" fn dt_create(
 /// mappings and threads are gone: the caller may unmap the region in the next line. With the LOCAL
 /// backend that holds for peers too: closing revokes their access, what a peer was writing or
 /// reading has ended when this call returns DT_OK, and later attempts fail on the peer's side with
-/// DT_ERR_PEER_LOST. (With NIXL the engine decides: UCX over shared memory lets a peer write until
-/// it learns of the close.)
+/// DT_ERR_PEER_LOST. With NIXL the engine decides: UCX over shared memory lets a peer read and write
+/// these addresses of this process until it learns of the close. Nothing that matters may come to
+/// lie there before all peers have removed this one.
 ///
 /// On DT_ERR_TIMEOUT something could still touch the region: keep it mapped, then call again or
 /// call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
@@ -284,8 +297,8 @@ pub unsafe extern "C" fn dt_close(t: *mut dt_transport, timeout_ms: u32) -> dt_s
 /// Closes a transport if that was not done yet, by force where needed, and frees it. It must be the
 /// last use of the handle: no other thread may be inside a call on it, nor start one.
 ///
-/// The region may be unmapped when it returns. Its addresses are safe to use again at once, but
-/// there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
+/// The region may be unmapped when it returns. With LOCAL its addresses are safe to use again at
+/// once (with NIXL see dt_close), but there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
 /// LOCAL backend, then a peer process stands still (SIGSTOP, a debugger, a frozen cgroup) in the
 /// middle of copying one piece of at most 1 MiB. If that peer has the region mapped, it may write
 /// the rest of that one piece into the same memory file when it runs again, and nothing after it;

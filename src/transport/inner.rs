@@ -288,7 +288,11 @@ impl Inner {
             }
         }
         self.count_refused();
-        self.backend.try_close()?;
+        if self.backend.try_close().is_err() {
+            // It may have things to end that are no transfers.
+            self.pump(budget);
+            self.backend.try_close()?;
+        }
         self.closed = true;
         Ok(())
     }

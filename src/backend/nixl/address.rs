@@ -3,7 +3,8 @@
 //! UCX reads an address without knowing its length, and trusts the lengths in it. Nothing here
 //! knows UCX's transports: an address is compared with this process's own, which has the same form
 //! wherever two processes can talk to each other. What has another form than the one that is known
-//! here (`UCX_ADDRESS_VERSION`, `UCX_UNIFIED_MODE`) is left to UCX.
+//! here (`UCX_ADDRESS_VERSION`, which NIXL sets itself on hosts with EFA, `UCX_UNIFIED_MODE`) is left to
+//! UCX.
 //!
 //! An address is a header, the worker's id, and a list of devices with their transports, each of
 //! which carries a checksum of its name, some attributes and an address of its own.
@@ -40,6 +41,11 @@ pub struct Form {
 }
 
 impl Form {
+    /// False when addresses are left to UCX.
+    pub fn is_known(&self) -> bool {
+        self.attributes.is_some()
+    }
+
     /// The form of this process's own address.
     pub fn of(own: &[u8]) -> Form {
         let version = own.first().map_or(0, |first| first & VERSION);

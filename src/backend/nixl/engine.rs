@@ -21,7 +21,8 @@ use crate::region::{LocalRegion, Region};
 /// Pause of NIXL's progress thread when nothing happens. NIXL's own default, 0, is a spin.
 const PROGRESS_DELAY_US: u64 = 500;
 
-/// A posted transfer. Dropping it gives it back to NIXL, which is only right when it has ended, or
+/// A posted transfer. With UCX it ends when its endpoint was flushed, so after all that was posted to
+/// the peer before it. Dropping it gives it back to NIXL, which is only right when it has ended, or
 /// when the whole engine is about to go: NIXL forgets a running request, and its bytes keep moving.
 pub struct Request(XferRequest);
 
@@ -75,11 +76,6 @@ impl Engine {
         let mut params = Vec::new();
         if config.num_threads > 0 {
             params.push(("num_threads", config.num_threads.to_string()));
-            // Smaller requests than NIXL's own limit are shared among its threads too: those that
-            // are posted here are small.
-            let runs = super::piece::RUNS_OF_A_SMALL_REQUEST;
-            let share = (runs / u64::from(config.num_threads)).max(1);
-            params.push(("split_batch_size", share.to_string()));
         }
         if plugin == "UCX" {
             // Otherwise loading a peer waits in connect() for an address that does not answer. The

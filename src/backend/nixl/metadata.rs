@@ -26,6 +26,9 @@ const MAX_ADDRESS: usize = 1 << 16;
 /// Address, length and device id in front of a region's remote key.
 const REGION_HEADER: usize = 24;
 
+/// UCX's number for no device.
+const NOWHERE: u8 = 0xff;
+
 /// Host memory, NIXL's `DRAM_SEG`.
 const HOST_MEMORY: u32 = 0;
 
@@ -116,7 +119,7 @@ impl<'a> Metadata<'a> {
         }
         let mut regions = Vec::new();
         for _ in 0..count {
-            regions.extend(region(agent, records.take("")?)?);
+            regions.extend(region(agent, records.take("")?, plugin)?);
         }
         if !records.left.is_empty() {
             fail!(
@@ -181,7 +184,7 @@ fn check_plugin(agent: &str, found: &[u8], plugin: &str) -> Result<()> {
 }
 
 /// Start and end of a registered region; `None` for one that no block can lie in.
-fn region(agent: &str, bytes: &[u8]) -> Result<Option<(u64, u64)>> {
+fn region(agent: &str, bytes: &[u8], plugin: &str) -> Result<Option<(u64, u64)>> {
     let Some((header, rkey)) = bytes.split_at_checked(REGION_HEADER) else {
         fail!(
             InvalidArg,
@@ -199,12 +202,16 @@ fn region(agent: &str, bytes: &[u8]) -> Result<Option<(u64, u64)>> {
             "agent metadata of {agent:?}: a region of {len} bytes at {start:#x} has no place in 64-bit addresses"
         ),
     };
-    check_rkey(agent, rkey)?;
+    if plugin == "UCX" {
+        check_rkey(agent, rkey)?;
+    }
     Ok((device == 0).then_some((start, end)))
 }
 
-/// UCX reads a remote key without knowing its length: a map of memory domains (u64), the memory
-/// type, one length-prefixed key for each domain, then hints about the device's place.
+/// UCX reads a remote key without knowing its length: a map of memory domains (u64) and the memory
+/// type; then, unless the map is empty, a length-prefixed key for each domain and the device that the
+/// memory is near to. Distances to other devices follow if that is not `NOWHERE`, three bytes each, up
+/// to one that begins with `NOWHERE`.
 fn check_rkey(agent: &str, rkey: &[u8]) -> Result<()> {
     let fits = || {
         let (map, rest) = rkey.split_first_chunk::<8>()?;
@@ -212,9 +219,17 @@ fn check_rkey(agent: &str, rkey: &[u8]) -> Result<()> {
         if u32::from(*memory) != HOST_MEMORY {
             return None;
         }
-        for _ in 0..u64::from_le_bytes(*map).count_ones() {
+        let map = u64::from_le_bytes(*map);
+        for _ in 0..map.count_ones() {
             let (len, keys) = rest.split_first()?;
             rest = keys.get(usize::from(*len)..)?;
+        }
+        if map == 0 || *rest.first()? == NOWHERE {
+            return Some(());
+        }
+        let mut distances = &rest[1..];
+        while *distances.first()? != NOWHERE {
+            distances = distances.get(3..)?;
         }
         Some(())
     };

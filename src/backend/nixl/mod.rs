@@ -16,8 +16,8 @@
 //!
 //! Every connection is loaded under a name of its own. NIXL knows peers by the name in their
 //! metadata, refuses a second incarnation of a name, and may lock a name out for good after a load
-//! that failed. With private names a restarted peer, a second id for one peer, and an impostor's
-//! blob have nothing to do with each other.
+//! that failed. With private names a restarted peer and a second id for one peer have nothing to do with
+//! each other, and what an impostor's blob did is gone with its registration.
 
 mod address;
 mod coverage;
@@ -75,9 +75,10 @@ const INLINE_BYTES: u64 = 64 << 10;
 const INLINE_RUNS: usize = 16;
 
 /// Limits of what the engine holds for one peer: enough to keep a fast network busy, little enough
-/// that a peer that does not answer costs nothing. There is no limit for all peers together, so that
-/// those that do not answer take nothing from the others.
-const LANE_BYTES: u64 = 32 << 20;
+/// that a peer that does not answer costs nothing. Over sockets one call of the engine moves all that it
+/// holds, if the peer keeps up: this is also how long a poll can take there. There is no limit for all
+/// peers together, so that those that do not answer take nothing from the others.
+const LANE_BYTES: u64 = 8 << 20;
 const LANE_REQUESTS: usize = 64;
 
 /// So many probes that fail, with so much time between, say that a peer cannot be reached any more.
@@ -92,10 +93,10 @@ pub struct Nixl {
     metadata: Vec<u8>,
     /// What the addresses of UCX look like; other plugins check their own.
     form: Option<Form>,
-    /// `None` when closed.
-    engine: Option<Engine>,
     home: Home,
     lanes: BTreeMap<ConnId, Lane>,
+    /// `None` when closed. Dropped after the lanes, whose requests belong to it.
+    engine: Option<Engine>,
     ops: FxHashMap<OpId, Op>,
     /// Lanes with work, in turn.
     rotation: VecDeque<ConnId>,
@@ -134,6 +135,12 @@ impl Nixl {
             "UCX" => Some(Form::of(Metadata::parse(&metadata, "UCX")?.address)),
             _ => None,
         };
+        if form.as_ref().is_some_and(|form| !form.is_known()) {
+            log!(
+                Warn,
+                "NIXL: UCX's addresses have a form that is not known here, so those of peers go to UCX unchecked"
+            );
+        }
         Ok(Box::new(Nixl {
             name: agent_name.to_owned(),
             plugin: config.plugin().to_owned(),

@@ -11,16 +11,18 @@ use crate::extents::{Cursor, Piece};
 /// The bounds of a request, whatever was learned. A transport whose post call only hands the work over
 /// looks as if it had no limit.
 const SMALLEST: u64 = 256 << 10;
-const LARGEST: u64 = 8 << 20;
+const LARGEST: u64 = 2 << 20;
+
+/// From so many runs on NIXL shares a request among its threads, if it has any, each with an endpoint of
+/// its own: when one part fails, nothing says that the others have ended. No request is so large.
+const SHARED_FROM: u64 = 1024;
+const _: () = assert!(LARGEST / BYTES_PER_RUN < SHARED_FROM);
 
 /// What is believed of a peer before anything was posted, in bytes a millisecond.
 const FIRST_SPEED: u64 = 1 << 20;
 
 /// A run can cost a system call, which takes as long as it takes to copy so many bytes.
 const BYTES_PER_RUN: u64 = 4096;
-
-/// The most runs of a request that is as small as the first ones.
-pub const RUNS_OF_A_SMALL_REQUEST: u64 = SMALLEST / BYTES_PER_RUN;
 
 /// How quickly posts to one peer return.
 pub struct Speed {
@@ -88,7 +90,7 @@ mod tests {
     #[test]
     fn a_request_fits_the_time() {
         let slice = Duration::from_micros(500);
-        for bytes_per_us in [500, 2_500, 8_000] {
+        for bytes_per_us in [600, 2_500, 4_000] {
             let mut speed = Speed::unknown();
             for _ in 0..20 {
                 let size = speed.size_for(slice);

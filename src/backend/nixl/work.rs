@@ -34,6 +34,9 @@ impl Nixl {
     }
 
     /// Takes ended requests from the front. Requests of one endpoint end in order, or nearly so.
+    ///
+    /// Once NIXL has dropped a broken peer, it calls all its requests ended without asking UCX, which has
+    /// purged them by then: UCX reports an endpoint as broken when it has given up all that was under way.
     fn reap(&mut self, conn: ConnId, now: Instant, events: &mut Vec<Event>) -> bool {
         let mut moved = false;
         loop {
@@ -229,6 +232,8 @@ impl Nixl {
             .and_then(|lane| lane.doubt.as_mut())
         {
             doubt.failures += 1;
+            // What can neither be posted nor found broken is taken for gone, also for what was posted
+            // before: where posts fail at once, the kernel copies within them, or nothing is sent.
             if doubt.failures >= MAX_PROBES {
                 self.lose(conn);
             }

@@ -178,7 +178,13 @@ fn remote_keys_end_where_their_record_ends() {
         let error = refused(&blob_with("", 1, &region_bytes(BASE, LEN, 0, rkey)));
         assert_eq!(error.status, Status::InvalidArg, "{rkey:?}");
     }
-    assert!(check_rkey("a", &many).is_ok(), "two domains without keys");
+    let taken = |tail: &[u8]| check_rkey("a", &[&many, tail].concat()).is_ok();
+    assert!(taken(&[0xff]), "two domains without keys");
+    assert!(taken(&[3, 0xff]), "a device");
+    assert!(taken(&[3, 1, 7, 7, 0xff]), "and a distance");
+    for endless in [&[][..], &[5], &[5, 1], &[5, 1, 0xff, 0xff], &[5, 1, 7, 7]] {
+        assert!(!taken(endless), "{endless:?}");
+    }
 }
 
 proptest! {
