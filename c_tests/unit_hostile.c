@@ -13,6 +13,8 @@
 static struct pair pair;
 static uint8_t metadata[65536];
 static size_t metadata_len;
+static uint8_t handshake[65536];
+static size_t handshake_len;
 static char long_id[1002];
 
 static void null_handles(void)
@@ -53,6 +55,12 @@ static void peer_ids(void)
             INVALID(dt_wait(pair.ours.t, bad[i], &completion, 1, 1, &n));
         }
         CHECK(strstr(dt_last_error(), "peer_id") != NULL);
+        INVALID(dt_import_handshake(pair.ours.t, bad[i], handshake, handshake_len));
+        CHECK(strstr(dt_last_error(), "peer_id") != NULL);
+        INVALID(dt_post_read(pair.ours.t, bad[i], &index, &index, 1, "m", 1, &id));
+        CHECK(strstr(dt_last_error(), "agent_name") != NULL);
+        INVALID(dt_send_notif(pair.ours.t, bad[i], "m", 1));
+        CHECK(strstr(dt_last_error(), "agent_name") != NULL);
     }
     CHECK(n == 77 && id == 7);
 }
@@ -175,6 +183,102 @@ static void cancelling(void)
     CHECK(n[0] == 77 && still[0] == 7);
 }
 
+static void pulling(void)
+{
+    uint32_t idxs[3] = {0, 1, 2};
+    dt_xfer_id ids[2] = {7, 7};
+    dt_xfer_state states[2] = {77, 77};
+    dt_stats before = pair_stats(&pair);
+    INVALID(dt_post_read(pair.ours.t, "peer", NULL, idxs, 1, "m", 1, ids));
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, NULL, 1, "m", 1, ids));
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, idxs, 1, "m", 1, NULL));
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, idxs, 1, NULL, 1, ids));
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, idxs, 1, "m", SIZE_MAX, ids));
+    CHECK(strstr(dt_last_error(), "notif_len") != NULL);
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, idxs, SIZE_MAX, "m", 1, ids));
+    INVALID(dt_post_read(pair.ours.t, "peer", ODD(uint32_t, idxs), idxs, 1, "m", 1, ids));
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, ODD(uint32_t, idxs), 1, "m", 1, ids));
+    INVALID(dt_post_read(pair.ours.t, "peer", idxs, idxs, 1, "m", 1, ODD(dt_xfer_id, ids)));
+    CHECK(ids[0] == 7 && ids[1] == 7 && pair_stats(&pair).submitted == before.submitted);
+
+    CHECK_OK(dt_post_read(pair.ours.t, "peer", idxs, idxs, 1, NULL, 0, ids));
+    INVALID(dt_check_xfer_state(pair.ours.t, ids[0], NULL));
+    INVALID(dt_check_xfer_state(pair.ours.t, ids[0], ODD(dt_xfer_state, states)));
+    CHECK(states[0] == 77 && states[1] == 77);
+    CHECK(pair_end(&pair, ids[0]) == DT_XFER_DONE);
+    CHECK_OK(dt_release_xfer(pair.ours.t, ids[0]));
+}
+
+static void descriptors_and_blobs(void)
+{
+    static uint8_t list[4096];
+    char name[1001] = "";
+    size_t len = 0, n[2] = {77, 77};
+    INVALID(dt_get_mem_descriptor(pair.ours.t, NULL, 1, n));
+    INVALID(dt_get_mem_descriptor(pair.ours.t, list, sizeof list, NULL));
+    INVALID(dt_get_mem_descriptor(pair.ours.t, list, SIZE_MAX, n));
+    INVALID(dt_get_mem_descriptor(pair.ours.t, list, sizeof list, ODD(size_t, n)));
+    INVALID(dt_export_handshake(pair.ours.t, NULL, 1, n));
+    INVALID(dt_export_handshake(pair.ours.t, list, sizeof list, NULL));
+    INVALID(dt_export_handshake(pair.ours.t, list, SIZE_MAX, n));
+    INVALID(dt_export_handshake(pair.ours.t, list, sizeof list, ODD(size_t, n)));
+    CHECK_OK(dt_get_mem_descriptor(pair.peer.t, list, sizeof list, &len));
+
+#define ADD(metadata, metadata_len, list, len, name, cap, name_len) \
+    INVALID(dt_add_remote_agent(pair.ours.t, metadata, metadata_len, list, len, name, cap, name_len))
+    ADD(NULL, metadata_len, list, len, name, sizeof name, n);
+    ADD(metadata, 0, list, len, name, sizeof name, n);
+    ADD(metadata, SIZE_MAX, list, len, name, sizeof name, n);
+    ADD(metadata, metadata_len, NULL, len, name, sizeof name, n);
+    ADD(metadata, metadata_len, list, 0, name, sizeof name, n);
+    ADD(metadata, metadata_len, list, SIZE_MAX, name, sizeof name, n);
+    ADD(metadata, metadata_len, list, len, NULL, 1, n);
+    ADD(metadata, metadata_len, list, len, name, SIZE_MAX, n);
+    ADD(metadata, metadata_len, list, len, name, sizeof name, NULL);
+    ADD(metadata, metadata_len, list, len, name, sizeof name, ODD(size_t, n));
+#undef ADD
+    CHECK(name[0] == '\0' && n[0] == 77 && n[1] == 77);
+    INVALID(dt_import_handshake(pair.ours.t, "x", NULL, handshake_len));
+    INVALID(dt_import_handshake(pair.ours.t, "x", NULL, 0));
+    INVALID(dt_import_handshake(pair.ours.t, "x", handshake, 0));
+    INVALID(dt_import_handshake(pair.ours.t, "x", handshake, SIZE_MAX));
+    CHECK_STATUS(dt_peer_status(pair.ours.t, "x"), DT_ERR_NOT_FOUND);
+    CHECK_STATUS(dt_peer_status(pair.ours.t, dt_agent_name(pair.peer.t)), DT_ERR_NOT_FOUND);
+}
+
+/* Nothing is handed out by a wrong call, nor sent. */
+static void messaging(void)
+{
+    dt_notif notifs[3];
+    uint8_t arena[2000], untouched[2000];
+    size_t n[2] = {77, 77}, used[2] = {77, 77};
+    dt_stats before = pair_stats(&pair);
+    memset(arena, 0xee, sizeof arena);
+    memcpy(untouched, arena, sizeof arena);
+    INVALID(dt_get_new_notifs(pair.ours.t, NULL, 1, arena, sizeof arena, n, used));
+    INVALID(dt_get_new_notifs(pair.ours.t, ODD(dt_notif, notifs), 1, arena, sizeof arena, n, used));
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, SIZE_MAX, arena, sizeof arena, n, used));
+    CHECK(strstr(dt_last_error(), "cap") != NULL);
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, 3, NULL, 1, n, used));
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, 3, arena, SIZE_MAX, n, used));
+    CHECK(strstr(dt_last_error(), "arena_cap") != NULL);
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, 3, arena, sizeof arena, NULL, used));
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, 3, arena, sizeof arena, n, NULL));
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, 3, arena, sizeof arena, ODD(size_t, n), used));
+    INVALID(dt_get_new_notifs(pair.ours.t, notifs, 3, arena, sizeof arena, n, ODD(size_t, used)));
+    CHECK(n[0] == 77 && used[0] == 77 && memcmp(arena, untouched, sizeof arena) == 0);
+    /* An arena need not be aligned. */
+    CHECK_OK(dt_get_new_notifs(pair.ours.t, notifs, 3, arena + 1, sizeof arena - 1, n, used));
+    CHECK(n[0] == 0 && used[0] == 0);
+
+    INVALID(dt_send_notif(pair.ours.t, "peer", NULL, 1));
+    INVALID(dt_send_notif(pair.ours.t, "peer", NULL, 0));
+    INVALID(dt_send_notif(pair.ours.t, "peer", "m", 0));
+    INVALID(dt_send_notif(pair.ours.t, "peer", "m", SIZE_MAX));
+    CHECK_STATUS(dt_send_notif(pair.ours.t, "nobody", "m", 1), DT_ERR_NOT_FOUND);
+    CHECK(pair_stats(&pair).notifs_sent == before.notifs_sent);
+}
+
 static void the_rest(void)
 {
     void *base = NULL;
@@ -198,12 +302,16 @@ int main(void)
     memset(long_id, 'p', 1001);
     pair = pair_open(8, 64);
     CHECK_OK(dt_get_agent_metadata(pair.peer.t, metadata, sizeof metadata, &metadata_len));
+    CHECK_OK(dt_export_handshake(pair.peer.t, handshake, sizeof handshake, &handshake_len));
     null_handles();
     peer_ids();
     adding();
     submitting();
     reporting();
     cancelling();
+    pulling();
+    descriptors_and_blobs();
+    messaging();
     the_rest();
 
     /* After all that it still works. */

@@ -7,6 +7,7 @@
 _Static_assert(sizeof(dt_status) == 4, "dt_status");
 _Static_assert(sizeof(dt_xfer_id) == 8, "dt_xfer_id");
 _Static_assert(sizeof(dt_backend) == 4, "dt_backend");
+_Static_assert(sizeof(dt_xfer_state) == 4 && (dt_xfer_state)-1 < 0, "dt_xfer_state");
 _Static_assert(sizeof(dt_cancel_mode) == 4, "dt_cancel_mode");
 _Static_assert(sizeof(dt_log_level) == 4, "dt_log_level");
 
@@ -32,7 +33,7 @@ AT(dt_completion, bytes, 16);
 AT(dt_completion, status, 24);
 AT(dt_completion, reserved, 28);
 
-_Static_assert(sizeof(dt_stats) == 104, "dt_stats");
+_Static_assert(sizeof(dt_stats) == 112, "dt_stats");
 AT(dt_stats, struct_size, 0);
 AT(dt_stats, submitted, 8);
 AT(dt_stats, done, 16);
@@ -46,9 +47,16 @@ AT(dt_stats, notifs_sent, 72);
 AT(dt_stats, notifs_received, 80);
 AT(dt_stats, polls, 88);
 AT(dt_stats, peers, 96);
+AT(dt_stats, notifs_refused, 104);
+
+_Static_assert(sizeof(dt_notif) == 24, "dt_notif never grows");
+AT(dt_notif, agent_name, 0);
+AT(dt_notif, msg, 8);
+AT(dt_notif, msg_len, 16);
 
 _Static_assert(DT_BACKEND_AUTO == 0 && DT_BACKEND_LOCAL == 1 && DT_BACKEND_NIXL == 2, "dt_backend");
 _Static_assert(DT_CANCEL_IMMEDIATE == 0 && DT_CANCEL_WAIT == 1, "dt_cancel_mode");
+_Static_assert(DT_XFER_DONE == 0 && DT_XFER_PROC == 1, "dt_xfer_state");
 _Static_assert(DT_LOG_OFF == 0 && DT_LOG_ERROR == 1 && DT_LOG_WARN == 2 && DT_LOG_INFO == 3 &&
                    DT_LOG_DEBUG == 4, "dt_log_level");
 

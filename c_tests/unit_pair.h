@@ -156,6 +156,34 @@ static inline dt_xfer_id pair_write(const struct pair *pair, uint32_t from, uint
     return id;
 }
 
+/* Starts to read block `from` of the peer into our block `to`, without a message. */
+static inline dt_xfer_id pair_read(const struct pair *pair, uint32_t from, uint32_t to)
+{
+    dt_xfer_id id = 0;
+    CHECK_OK(dt_post_read(pair->ours.t, "peer", &to, &from, 1, NULL, 0, &id));
+    CHECK(id != 0);
+    return id;
+}
+
+/* Nothing but this call drives our side. */
+static inline dt_xfer_state pair_state(const struct pair *pair, dt_xfer_id id)
+{
+    dt_xfer_state state = 77;
+    CHECK_OK(dt_check_xfer_state(pair->ours.t, id, &state));
+    CHECK(state <= DT_XFER_PROC);
+    side_drive(&pair->peer);
+    return state;
+}
+
+static inline dt_xfer_state pair_end(const struct pair *pair, dt_xfer_id id)
+{
+    uint64_t deadline = now_ms() + BOUND_MS;
+    dt_xfer_state state;
+    while ((state = pair_state(pair, id)) == DT_XFER_PROC)
+        CHECK(now_ms() < deadline);
+    return state;
+}
+
 static inline dt_stats pair_stats(const struct pair *pair)
 {
     return side_stats(&pair->ours);

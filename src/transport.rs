@@ -181,6 +181,7 @@ impl Transport {
         num_blocks: u64,
         block_len: u64,
     ) -> Result<()> {
+        self.check()?;
         if block_len != self.region.block_len() {
             fail!(
                 Incompatible,

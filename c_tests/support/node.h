@@ -7,6 +7,7 @@
 
 #include "child.h"
 #include "dt_check.h"
+#include "mail.h"
 #include "memory.h"
 #include "pattern.h"
 
@@ -98,6 +99,8 @@ dt_status remote_add(struct remote *remote, const char *peer_id, const struct ca
 /* The remote node copies and waits; the status is the submission's or the completion's. */
 dt_status remote_copy(struct remote *remote, bool write, const char *peer_id,
                       const uint32_t *local, const uint32_t *remote_blocks, size_t count);
+/* Waits until `count` messages have come there, and brings them. */
+void remote_mail(struct remote *remote, struct mail *buf, size_t count);
 /* memory_unmap and memory_map_again over there; the transport stays open. */
 void remote_unmap(struct remote *remote);
 void remote_map_again(struct remote *remote);

@@ -22,6 +22,9 @@ void expect_all_refused(dt_transport *t, dt_status status, const char *word)
     dt_xfer_id id = 7, still = 7;
     size_t n = 77;
     dt_stats stats = {.struct_size = sizeof stats, .submitted = 77};
+    dt_xfer_state state = 77;
+    dt_notif notif = {.msg_len = 77};
+    char name[8] = {0};
     bool closed = status == DT_ERR_CLOSED;
 
 #define REFUSED(call) expect(#call, (call), status, word)
@@ -35,11 +38,21 @@ void expect_all_refused(dt_transport *t, dt_status status, const char *word)
     REFUSED(dt_wait(t, NULL, &completion, 1, BOUND_MS, &n));
     REFUSED(dt_cancel(t, &id, 1, DT_CANCEL_IMMEDIATE, NULL, NULL));
     REFUSED(dt_cancel(t, &id, 1, DT_CANCEL_WAIT, &still, &n));
+    REFUSED(dt_get_mem_descriptor(t, bytes, sizeof bytes, &n));
+    REFUSED(dt_add_remote_agent(t, bytes, sizeof bytes, bytes, sizeof bytes, name, sizeof name, &n));
+    REFUSED(dt_post_read(t, "p", &index, &index, 1, bytes, sizeof bytes, &id));
+    REFUSED(dt_check_xfer_state(t, 1, &state));
+    REFUSED(dt_release_xfer(t, 1));
+    REFUSED(dt_get_new_notifs(t, &notif, 1, bytes, sizeof bytes, &n, &n));
+    REFUSED(dt_send_notif(t, "p", bytes, sizeof bytes));
+    REFUSED(dt_export_handshake(t, bytes, sizeof bytes, &n));
+    REFUSED(dt_import_handshake(t, "p", bytes, sizeof bytes));
     if (!closed)
         REFUSED(dt_close(t, BOUND_MS));
 #undef REFUSED
     expect("dt_get_stats", dt_get_stats(t, &stats), closed ? DT_OK : status, word);
-    CHECK(n == 77 && id == 7 && still == 7);
+    CHECK(n == 77 && id == 7 && still == 7 && state == 77 && notif.msg_len == 77);
+    CHECK(name[0] == '\0');
     CHECK(memcmp(bytes, untouched, sizeof bytes) == 0);
     CHECK(closed || stats.submitted == 77);
 }

@@ -13,6 +13,7 @@ enum op {
     OP_CHECK,
     OP_ADD,
     OP_COPY,
+    OP_MAIL,
     OP_UNMAP,
     OP_MAP,
     OP_QUIT,
@@ -24,7 +25,7 @@ enum op {
 struct request {
     enum op op;
     bool flag;        /* CHECK: a second list follows; COPY: write */
-    uint64_t number;  /* FILL: the seed; COPY: the count */
+    uint64_t number;  /* FILL: the seed; COPY, MAIL: the count */
     char peer_id[64];
 };
 
@@ -74,6 +75,16 @@ static dt_status serve_copy(const struct node *node, int socket, const struct re
     return status == DT_OK ? node_finish(node, request->peer_id, id).status : status;
 }
 
+static struct mail *collect_mail(const struct node *node, size_t count)
+{
+    struct mail *mail = calloc(count, sizeof *mail);
+    uint64_t deadline = now_ms() + BOUND_MS;
+    CHECK(mail != NULL);
+    for (size_t have = 0; have < count; have += mail_take(node->transport, mail + have, count - have))
+        CHECK(now_ms() < deadline);
+    return mail;
+}
+
 static void become(uint32_t uid, bool dumpable)
 {
     CHECK(setresgid(uid, uid, uid) == 0);
@@ -116,6 +127,7 @@ void node_role(int socket)
     for (;;) {
         struct request request;
         struct reply reply;
+        struct mail *mail = NULL;
         memset(&reply, 0, sizeof reply);
         message_waiting(socket, -1);
         message_receive(socket, &request, sizeof request);
@@ -131,6 +143,9 @@ void node_role(int socket)
             break;
         case OP_COPY:
             reply.status = serve_copy(&node, socket, &request);
+            break;
+        case OP_MAIL:
+            mail = collect_mail(&node, request.number);
             break;
         case OP_UNMAP:
             memory_unmap(&node.memory);
@@ -152,6 +167,9 @@ void node_role(int socket)
         if (reply.status != DT_OK)
             strncpy(reply.text, dt_last_error(), sizeof reply.text - 1);
         message_send(socket, &reply, sizeof reply);
+        if (mail != NULL)
+            message_send(socket, mail, request.number * sizeof *mail);
+        free(mail);
     }
 }
 
@@ -238,6 +256,13 @@ dt_status remote_copy(struct remote *remote, bool write, const char *peer_id,
     message_send(remote->child.socket, local, count * sizeof *local);
     message_send(remote->child.socket, remote_blocks, count * sizeof *remote_blocks);
     return answer(remote, NULL);
+}
+
+void remote_mail(struct remote *remote, struct mail *buf, size_t count)
+{
+    ask(remote, OP_MAIL, false, count, NULL);
+    CHECK_OK(answer(remote, NULL));
+    message_receive(remote->child.socket, buf, count * sizeof *buf);
 }
 
 void remote_unmap(struct remote *remote)

@@ -48,6 +48,7 @@ impl Transport {
     /// Registers the agent of `metadata` as a peer under its own name, with the blocks of
     /// `mem_descriptor`. Both are untrusted.
     pub fn add_agent(&self, name: &str, metadata: &[u8], mem_descriptor: &[u8]) -> Result<()> {
+        self.check()?;
         let of_agent = |error: Error| error.context(format_args!("agent {}", Quoted(name)));
         let blocks =
             descriptor::parse(mem_descriptor, self.region.block_len()).map_err(of_agent)?;
@@ -63,6 +64,7 @@ impl Transport {
         remote_idxs: &[u32],
         message: &[u8],
     ) -> Result<XferId> {
+        self.check()?;
         if !message.is_empty() {
             check_message(message)?;
         }
@@ -96,6 +98,7 @@ impl Transport {
 
     /// Sends a message that goes with no read.
     pub fn send(&self, agent: &str, message: &[u8]) -> Result<()> {
+        self.check()?;
         check_message(message)?;
         let mut inner = self.enter()?;
         let conn = inner.peers.usable(agent)?.conn;
@@ -141,6 +144,7 @@ impl Transport {
 
     /// Checks what another transport has exported, and registers it as a peer.
     pub fn import_handshake(&self, peer_id: &str, blob: &[u8]) -> Result<()> {
+        self.check()?;
         let of_peer = |error: Error| error.context(format_args!("peer {}", Quoted(peer_id)));
         let theirs = handshake::parse(blob).map_err(of_peer)?;
         handshake::check(&self.facts()?, &theirs).map_err(of_peer)?;

@@ -9,7 +9,9 @@
 
 mod library;
 mod memory;
+pub mod node;
 mod peer;
+mod python;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +26,7 @@ use datatransport::transport::{BackendChoice, Completion, Config, NixlConfig, Tr
 pub use library::*;
 pub use memory::*;
 pub use peer::*;
+pub use python::python;
 
 /// Nothing here takes a tenth of it on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -114,8 +117,10 @@ pub fn process(scenarios: &[(&str, fn())]) {
     let Ok(name) = std::env::var("DT_TEST_ROLE") else {
         return;
     };
-    if name == "peer" {
-        return peer::serve();
+    match &*name {
+        "peer" => return peer::serve(),
+        "node" => return node::node(),
+        _ => {}
     }
     let (_, scenario) = scenarios
         .iter()

@@ -94,15 +94,15 @@ impl Peer {
 
     /// The rest of the next line, which starts with `word`.
     pub fn expect(&mut self, word: &str) -> String {
-        let line = self
-            .lines
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| panic!("the peer did not say {word:?}"));
-        match line.split_once(' ') {
-            Some((first, rest)) if first == word => rest.to_owned(),
-            _ if line == word => String::new(),
-            _ => panic!("the peer said {line:?} in place of {word:?}"),
-        }
+        let line = self.lines.recv_timeout(PATIENCE);
+        let line = line.unwrap_or_else(|_| panic!("the peer did not say {word:?}"));
+        rest(&line, word)
+    }
+
+    /// The same, if there is a line already.
+    pub fn said(&mut self, word: &str) -> Option<String> {
+        let line = self.lines.try_recv().ok()?;
+        Some(rest(&line, word))
     }
 
     /// From now on it drives its transport for `millis` in each round; 0: not at all.
@@ -149,6 +149,14 @@ impl Peer {
         self.tell("exit");
         let status = self.child.wait().unwrap();
         assert!(status.success(), "the peer ended with {status}");
+    }
+}
+
+fn rest(line: &str, word: &str) -> String {
+    match line.split_once(' ') {
+        Some((first, rest)) if first == word => rest.to_owned(),
+        _ if line == word => String::new(),
+        _ => panic!("the peer said {line:?} in place of {word:?}"),
     }
 }
 

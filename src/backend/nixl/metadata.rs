@@ -18,7 +18,7 @@ const NO_MEMORY: &[u8] =
     b"\x0a\0\0\0\0\0\0\0MemSection|nixlSecElms\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0|";
 
 /// Longer names serve nobody; NIXL copies them into every message.
-const MAX_NAME: usize = 4096;
+pub(super) const MAX_NAME: usize = 4096;
 
 /// A worker address lists the peer's network devices: hundreds of bytes, a few thousand at most.
 const MAX_ADDRESS: usize = 1 << 16;
