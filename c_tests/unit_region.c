@@ -99,8 +99,31 @@ static void as_a_region(void)
     dt_region_free(base, 8 * 4096, fd);
 }
 
+static void no_region(void *base, size_t bytes)
+{
+    dt_options options = test_options();
+    dt_transport *t = NULL;
+    CHECK(dt_create(base, 1, bytes, &options, &t) == DT_ERR_INVALID_ARG);
+    CHECK(t == NULL);
+}
+
+/* Memory that is not there for reading and writing is refused by every backend. */
+static void checks_the_region(void)
+{
+    size_t bytes = 4 * (size_t)sysconf(_SC_PAGESIZE);
+    uint8_t *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(pages != MAP_FAILED);
+    CHECK(mprotect(pages + bytes / 2, bytes / 4, PROT_READ) == 0);
+    no_region(pages, bytes);
+    CHECK(mprotect(pages + bytes / 2, bytes / 4, PROT_NONE) == 0);
+    no_region(pages, bytes);
+    CHECK(munmap(pages + bytes / 2, bytes / 4) == 0);
+    no_region(pages, bytes);
+}
+
 int main(void)
 {
+    checks_the_region();
     static const size_t sizes[] = {1, 4096, 4097, (size_t)5 << 20};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         memory_and_descriptor(sizes[i]);

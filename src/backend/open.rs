@@ -4,7 +4,7 @@ use std::env::{self, VarError};
 use std::os::fd::RawFd;
 
 use super::Backend;
-use super::local::Local;
+use super::local::{Local, maps};
 use super::nixl::{Nixl, NixlConfig};
 use crate::error::{Result, fail};
 use crate::log::log;
@@ -36,7 +36,11 @@ pub fn open(
     let local = || -> Result<Box<dyn Backend>> {
         Ok(Box::new(Local::create(region, region_fd, agent_name)?))
     };
-    let nixl = || Nixl::create(region, config, agent_name);
+    let nixl = || {
+        // UCX finds out by a signal, in this process or in a peer.
+        maps::check(&region.blocks(), None)?;
+        Nixl::create(region, config, agent_name)
+    };
     match choice {
         BackendChoice::Local => {
             log!(Info, "backend LOCAL: {who} asks for it");

@@ -10,18 +10,18 @@ use crate::region::Region;
 
 /// The file that a region is said to be a mapping of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Backing {
+pub struct Backing {
     /// Device of the file.
-    pub(super) dev: u64,
+    pub dev: u64,
     /// Inode of the file.
-    pub(super) ino: u64,
+    pub ino: u64,
     /// Offset of the region's base in the file.
-    pub(super) offset: u64,
+    pub offset: u64,
 }
 
 /// Checks that every byte of `region` is mapped readable and writable in this process, and, when
 /// `backing` is given, that it is a shared mapping of just that part of that file.
-pub(super) fn check(region: &Region, backing: Option<Backing>) -> Result<()> {
+pub fn check(region: &Region, backing: Option<Backing>) -> Result<()> {
     // Bytes: the names of mapped files need not be UTF-8.
     // Of this thread: where main has ended by pthread_exit, the process itself shows nothing.
     let path = "/proc/thread-self/maps";

@@ -27,7 +27,7 @@ mod identity;
 mod locks;
 mod mail;
 mod mapping;
-mod maps;
+pub(super) mod maps;
 mod memory_file;
 mod metadata;
 mod peer;

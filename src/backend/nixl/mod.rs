@@ -1,6 +1,7 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `signals`, `users`: finding and starting NIXL without harm to the process.
+//! - `library`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
+//!   process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
@@ -23,6 +24,7 @@
 mod address;
 mod coverage;
 mod engine;
+mod exit;
 mod lane;
 mod library;
 mod mail;
@@ -132,6 +134,7 @@ impl Nixl {
         let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
         let (engine, metadata) = Engine::create(agent_name, region, config)
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
+        exit::watch();
         log!(
             Info,
             "NIXL agent {agent_name:?}: library {}, plugin {}, {} worker threads, progress thread {}",
@@ -204,6 +207,30 @@ impl Nixl {
         }
     }
 
+    /// Forgets all that is NIXL's without telling it, when it cannot be called any more: in a forked
+    /// child, where sockets and requests are the parent's, and late in the exit of the process.
+    fn leave_if_stranded(&mut self) {
+        if !self.home.is_here() || exit::has_begun() {
+            std::mem::forget(self.engine.take());
+            std::mem::forget(std::mem::take(&mut self.lanes));
+            self.rotation.clear();
+            // Nobody moves their bytes any more.
+            for (op, _) in self.ops.drain() {
+                let result = Err(Error::new(Status::Cancelled, "the process exits"));
+                self.pending.push(Event::Ended { op, result });
+            }
+        }
+    }
+
+    /// The engine, while it can be called.
+    fn check_open(&mut self) -> Result<()> {
+        self.leave_if_stranded();
+        if self.engine.is_none() {
+            fail!(Closed, "the transport is closed, or the process exits");
+        }
+        Ok(())
+    }
+
     /// Lets the engine see to incoming work, unless it did a moment ago.
     fn drive(&mut self, now: Instant) {
         if self.pace.wants_drive(now, !self.rotation.is_empty()) {
@@ -237,12 +264,7 @@ fn processor_time() -> Duration {
 
 impl Drop for Nixl {
     fn drop(&mut self) {
-        if !self.home.is_here() {
-            // In a forked child the sockets and requests are the parent's: ending them would end
-            // them there. They leak.
-            std::mem::forget(self.engine.take());
-            std::mem::forget(std::mem::take(&mut self.lanes));
-        }
+        self.leave_if_stranded();
     }
 }
 
@@ -266,9 +288,7 @@ impl Backend for Nixl {
         remote: &Layout,
         replaces: Option<ConnId>,
     ) -> Result<()> {
-        let Some(engine) = &self.engine else {
-            fail!(Closed, "the transport is closed");
-        };
+        self.check_open()?;
         let metadata = Metadata::parse(metadata, &self.plugin)?;
         let remote = metadata.check_covers(remote)?;
         if let Some(form) = &self.form
@@ -284,6 +304,7 @@ impl Backend for Nixl {
         // Longer than our own name, and different for every connection: it is no other agent's.
         let alias = format!("{}>{}", self.name, conn.0);
         let (bare, whole) = (metadata.without_memory(&alias), metadata.renamed(&alias));
+        let engine = self.engine.as_ref().expect("it was looked at");
         engine
             .load(&bare, &whole, &alias)
             .map_err(|error| error.context(format_args!("agent {:?}", metadata.agent)))?;
@@ -312,6 +333,7 @@ impl Backend for Nixl {
     }
 
     fn disconnect(&mut self, conn: ConnId) {
+        self.leave_if_stranded();
         if let Some(lane) = self.lanes.get_mut(&conn) {
             lane.registered = false;
             if lane.outbox.unproven() > 0 {
@@ -328,6 +350,7 @@ impl Backend for Nixl {
         direction: Direction,
         runs: Runs,
     ) -> Result<Start> {
+        self.check_open()?;
         let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&conn)) else {
             fail!(Internal, "connection {} does not exist", conn.0);
         };
@@ -401,10 +424,12 @@ impl Backend for Nixl {
     }
 
     fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
+        self.check_open()?;
         self.send_message(conn, message)
     }
 
     fn receive(&mut self, most: usize, messages: &mut Vec<Message>) {
+        self.leave_if_stranded();
         self.take_messages(most, messages);
     }
 
@@ -413,6 +438,7 @@ impl Backend for Nixl {
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
+        self.leave_if_stranded();
         let before = events.len();
         let mut now = Instant::now();
         self.drive(now);
@@ -455,6 +481,7 @@ impl Backend for Nixl {
     }
 
     fn try_close(&mut self) -> Result<()> {
+        self.leave_if_stranded();
         self.settle_mail(CLOSE_SLICE)?;
         let running: usize = self.lanes.values().map(|lane| lane.posted.len()).sum();
         if running > 0 {
@@ -465,6 +492,7 @@ impl Backend for Nixl {
     }
 
     fn force_close(&mut self) {
+        self.leave_if_stranded();
         // Requests go before the agent that they belong to.
         self.lanes.clear();
         self.ops.clear();
