@@ -67,6 +67,15 @@ for line in iter(sys.stdin.readline, ""):
     elif words[0] == "pull":
         move(nixl.NIXL_READ, remote, int(words[1]))
         say("pulled")
+    elif words[0] == "send":
+        agent.genNotif(peer, bytes.fromhex("".join(words[1:])))
+        say("sent")
+    elif words[0] == "receive":
+        came = {}
+        while sum(map(len, came.values())) < int(words[1]):
+            for sender, messages in agent.getNotifs({}).items():
+                came.setdefault(sender, []).extend(messages)
+        say("received", *(f"{sender.encode().hex()}={m.hex()}" for sender in came for m in came[sender]))
     else:
         raise ValueError(line)
 # The wheel cannot leave through exit() where the system has its own libnl.

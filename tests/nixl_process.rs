@@ -367,7 +367,7 @@ fn bent_library() {
     unavailable(in_dir(&folder.0), &[name, "cannot be loaded"]);
     std::fs::remove_file(folder.0.join(name)).unwrap();
     folder.compile(name, "int nixl_capi_create_agent(void) { return 0; }", name);
-    unavailable(in_dir(&folder.0), &["lacks 37 of the 37", "too old"]);
+    unavailable(in_dir(&folder.0), &["lacks 38 of the 38", "too old"]);
 
     let real = lib_dir().unwrap();
     let twins = Folder::new("plugins");

@@ -653,14 +653,12 @@ fn submission_is_quick() {
 /// NIXL's own Python bindings on the other side: they write to and read from us, we to and from them.
 fn a_foreign_peer() {
     const BLOCK: usize = 64 << 10;
-    let Some((python, bindings)) = python() else {
+    let Some((mut command, bindings)) = python() else {
         return;
     };
     let memory = Memory::new(128 * BLOCK);
     let theirs = Memory::new(128 * BLOCK);
-    let mut command = std::process::Command::new(python);
     command
-        .env("PYTHONPATH", PACKAGES)
         .arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/nixl_peer.py"))
         .arg(bindings)
         .arg("their name | with / signs")
@@ -706,48 +704,4 @@ fn a_foreign_peer() {
     }
     transport.close(PATIENCE).unwrap();
     peer.finish();
-}
-
-/// Where scripts/nixl.sh puts what the bindings want.
-const PACKAGES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/third_party/python");
-
-/// A test that cannot run says so; where everything must be there, that is a failure.
-fn skip<T>(why: String) -> Option<T> {
-    assert!(std::env::var_os("CI").is_none(), "{why}");
-    eprintln!("SKIPPED: {why}");
-    None
-}
-
-/// A Python that can load the wheel's bindings, and their folder.
-fn python() -> Option<(String, std::path::PathBuf)> {
-    let bindings = lib_dir()?.parent()?.join("nixl_cu12");
-    let file = std::fs::read_dir(&bindings)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .find(|name| name.starts_with("_bindings.cpython-3"));
-    let version = file
-        .as_deref()
-        .and_then(|name| name.split('-').nth(1)?.strip_prefix('3'));
-    let Some(version) = version else {
-        return skip(format!("no Python bindings in {}", bindings.display()));
-    };
-    let wanted = format!("3.{version}");
-    for python in [format!("python{wanted}"), "python3".into()] {
-        let output = std::process::Command::new(&python)
-            .env("PYTHONPATH", PACKAGES)
-            .args([
-                "-c",
-                "import sys, numpy; print('%d.%d' % sys.version_info[:2])",
-            ])
-            .output();
-        if output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == wanted) {
-            return Some((python, bindings));
-        }
-    }
-    skip(format!(
-        "no Python {wanted} with numpy for the bindings in {}",
-        bindings.display()
-    ))
 }

@@ -137,7 +137,8 @@ pub trait Backend: Send {
     /// Hands a message of 1 to [`MAX_MESSAGE`] bytes to the peer of `conn`. It never waits.
     ///
     /// `Ok`: the message reaches the peer, once, after all that were sent to it before, even if
-    /// nothing of this backend is called any more and the process ends. `Err` means that nothing was
+    /// nothing of this backend is called any more and the process ends. (What a NIXL process that is
+    /// killed can lose stands in `nixl::mail`.) `Err` means that nothing was
     /// sent. Status `Busy` or `NoMemory`: there is no room for it now, so try again later, and before
     /// any later message. `PeerLost`: the connection is of no use any more.
     fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()>;

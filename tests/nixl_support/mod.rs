@@ -7,6 +7,9 @@
 
 #![allow(dead_code, unused_imports, unused_macros)] // each test binary uses a part
 
+pub mod node;
+mod python;
+
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
@@ -19,6 +22,8 @@ use datatransport::backend::Direction;
 use datatransport::error::Status;
 use datatransport::region::{LocalRegion, Region};
 use datatransport::transport::{BackendChoice, Completion, Config, NixlConfig, Transport, XferId};
+
+pub use python::python;
 
 /// Nothing here takes a tenth of it on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -98,8 +103,10 @@ pub fn process(scenarios: &[(&str, fn())]) {
     let Ok(name) = std::env::var("DT_TEST_ROLE") else {
         return;
     };
-    if name == "peer" {
-        return peer();
+    match &*name {
+        "peer" => return peer(),
+        "node" => return node::node(),
+        _ => {}
     }
     let (_, scenario) = scenarios
         .iter()
@@ -371,15 +378,15 @@ impl Peer {
 
     /// The rest of the next line, which starts with `word`.
     pub fn expect(&mut self, word: &str) -> String {
-        let line = self
-            .lines
-            .recv_timeout(PATIENCE)
-            .unwrap_or_else(|_| panic!("the peer did not say {word:?}"));
-        match line.split_once(' ') {
-            Some((first, rest)) if first == word => rest.to_owned(),
-            _ if line == word => String::new(),
-            _ => panic!("the peer said {line:?} in place of {word:?}"),
-        }
+        let line = self.lines.recv_timeout(PATIENCE);
+        let line = line.unwrap_or_else(|_| panic!("the peer did not say {word:?}"));
+        rest(&line, word)
+    }
+
+    /// The same, if there is a line already.
+    pub fn said(&mut self, word: &str) -> Option<String> {
+        let line = self.lines.try_recv().ok()?;
+        Some(rest(&line, word))
     }
 
     /// From now on it drives its transport for `millis` in each round; 0: not at all.
@@ -433,6 +440,14 @@ impl Drop for Peer {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+fn rest(line: &str, word: &str) -> String {
+    match line.split_once(' ') {
+        Some((first, rest)) if first == word => rest.to_owned(),
+        _ if line == word => String::new(),
+        _ => panic!("the peer said {line:?} in place of {word:?}"),
     }
 }
 

@@ -2,20 +2,29 @@
 //! in the terms of this crate. What NIXL leaves to its caller is settled here:
 //!
 //! - A request is never given back while it runs ([`Request`]).
+//! - What a message's sender is called is the sender's word, and can be anything.
 //! - NIXL folds nearly all errors into one. A peer is known to be gone when NIXL has dropped the
 //!   metadata that was loaded for it ([`Engine::knows`]).
+
+use std::cell::UnsafeCell;
+use std::sync::Arc;
 
 use nixl_sys::{
     Agent, AgentConfig, MemType, MemoryRegion, NixlDescriptor, NixlError, NotificationMap, OptArgs,
     Params, RegistrationHandle, ThreadSync, XferDescList, XferOp, XferRequest, XferStatus,
 };
+use rustc_hash::FxHashSet;
 
 use super::NixlConfig;
 use super::coverage::Coverage;
+use super::mail::Inbox;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Piece;
 use crate::region::{LocalRegion, Region};
+
+/// The most senders whose messages are taken at once. To look for one costs time with each of them.
+const MOST_SENDERS: usize = 1024;
 
 /// Pause of NIXL's progress thread when nothing happens. NIXL's own default, 0, is a spin.
 const PROGRESS_DELAY_US: u64 = 500;
@@ -34,13 +43,16 @@ pub enum State<T> {
     Failed(String),
 }
 
-/// The agent. Fields go in this order: what was registered first, the agent last.
+/// The agent. Fields go in this order: registrations first, then the agent, then what it may write to until it is gone.
 pub struct Engine {
     registration: RegistrationHandle,
+    scratch: RegistrationHandle,
     local: XferDescList<'static>,
     remote: XferDescList<'static>,
     inbox: NotificationMap,
     agent: Agent,
+    /// Where probes read to; see `scratch`.
+    page: Page,
 }
 
 // SAFETY: NIXL's objects are tied to no thread, and `&mut` or the transport's lock lets only one at
@@ -90,7 +102,10 @@ impl Engine {
         let mut hint = OptArgs::new().map_err(|error| stage("allocate", &error))?;
         hint.add_backend(&backend)
             .map_err(|error| stage("name the backend", &error))?;
-        let memory = Memory(region);
+        let memory = Memory {
+            base: region.blocks().base() as usize,
+            bytes: region.blocks().bytes() as usize,
+        };
         let registration = agent
             .register_memory(&memory, Some(&hint))
             .map_err(|error| {
@@ -106,14 +121,21 @@ impl Engine {
         let metadata = agent
             .get_local_md()
             .map_err(|error| stage("export the agent's metadata", &error))?;
+        // Only now: what peers are told is the transport's memory and nothing else.
+        let page = Page(Box::new(UnsafeCell::new([0; 4096])));
+        let scratch = agent
+            .register_memory(&page.memory(), Some(&hint))
+            .map_err(|error| stage("register a page of its own", &error))?;
         let list =
             || XferDescList::new(MemType::Dram).map_err(|error| stage("allocate a list", &error));
         let engine = Engine {
             registration,
+            scratch,
             local: list()?,
             remote: list()?,
             inbox: NotificationMap::new().map_err(|error| stage("allocate an inbox", &error))?,
             agent,
+            page,
         };
         Ok((engine, metadata))
     }
@@ -168,6 +190,22 @@ impl Engine {
             Direction::Write => XferOp::Write,
             Direction::Read => XferOp::Read,
         };
+        self.post_lists(operation, alias)
+    }
+
+    /// Reads the first byte of `remote` into memory that nobody looks at: it flushes the endpoint.
+    pub fn probe(&mut self, alias: &str, remote: &Coverage) -> State<Request> {
+        self.local.clear();
+        self.remote.clear();
+        let here = self.page.memory().base;
+        for (there, len) in remote.parts(0, 1) {
+            self.local.add_desc(here, len as usize, 0);
+            self.remote.add_desc(there as usize, len as usize, 0);
+        }
+        self.post_lists(XferOp::Read, alias)
+    }
+
+    fn post_lists(&self, operation: XferOp, alias: &str) -> State<Request> {
         let request =
             match self
                 .agent
@@ -192,36 +230,81 @@ impl Engine {
         }
     }
 
-    /// Drives what peers do to this side's memory.
-    pub fn drive(&mut self) -> Result<()> {
+    /// Hands a message to NIXL. `Err`, with NIXL's word for it: it was not taken.
+    pub fn notify(&self, alias: &str, message: &[u8]) -> std::result::Result<(), String> {
+        self.agent
+            .send_notification(alias, message, None)
+            .map_err(|error| error.to_string())
+    }
+
+    /// Drives what peers do to this side's memory, and takes the messages that have come.
+    pub fn drive(&mut self, inbox: &mut Inbox) -> Result<()> {
+        let failed = |error| stage("make progress", &error);
         self.agent
             .get_notifications(&mut self.inbox, None)
-            .map_err(|error| stage("make progress", &error))?;
-        // Messages of foreign peers: nothing here can ask for them.
-        if !self.inbox.is_empty().unwrap_or(true) {
-            self.inbox = NotificationMap::new().map_err(|error| stage("make progress", &error))?;
+            .map_err(failed)?;
+        if self.inbox.is_empty().unwrap_or(true) {
+            return Ok(());
         }
+        // A map cannot be emptied; if there is no new one, the old one waits for the next time.
+        let came = std::mem::replace(&mut self.inbox, NotificationMap::new().map_err(failed)?);
+        let mut seen = FxHashSet::default();
+        for name in came.agents().take(MOST_SENDERS) {
+            // A name ends at its first NUL here. Then it is another's, or nobody's.
+            let Some((name, messages)) = name
+                .ok()
+                .filter(|name| seen.insert(*name))
+                .and_then(|name| Some((name, came.get_notifications(name).ok()?)))
+            else {
+                inbox.refuse(1);
+                continue;
+            };
+            let sender = Arc::from(name);
+            for message in messages {
+                match message {
+                    Ok(bytes) => inbox.put(&sender, bytes),
+                    Err(_) => inbox.refuse(1),
+                }
+            }
+        }
+        inbox.refuse(came.len().unwrap_or(0).saturating_sub(MOST_SENDERS));
         Ok(())
     }
 
     /// Ends everything, at once. What was posted touches no local memory any more.
     pub fn destroy(mut self) {
+        let _ = self.scratch.deregister();
         let _ = self.registration.deregister();
     }
 }
 
+/// Memory of the engine's own, which nobody but NIXL touches.
+struct Page(Box<UnsafeCell<[u8; 4096]>>);
+
+impl Page {
+    fn memory(&self) -> Memory {
+        Memory {
+            base: self.0.get() as usize,
+            bytes: 4096,
+        }
+    }
+}
+
 #[derive(Debug)]
-struct Memory(LocalRegion);
+struct Memory {
+    base: usize,
+    bytes: usize,
+}
 
 impl MemoryRegion for Memory {
-    // SAFETY: the address is only handed to NIXL; by the promise of `LocalRegion` the memory stays
-    // mapped until the engine is gone.
+    // SAFETY: the address is only handed to NIXL. The memory stays mapped until the engine is gone: by
+    // the promise of `LocalRegion`, or because the engine owns it.
     unsafe fn as_ptr(&self) -> *const u8 {
-        self.0.blocks().base() as *const u8
+        self.base as *const u8
     }
 
     fn size(&self) -> usize {
-        self.0.blocks().bytes() as usize
+        self.bytes
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::coverage::Coverage;
 use super::engine::Request;
+use super::mail::Outbox;
 use super::piece::Speed;
 use crate::backend::{ConnId, Direction, OpId};
 use crate::error::Error;
@@ -36,14 +37,29 @@ pub struct Lane {
     pub doubt: Option<Doubt>,
     /// Waits in the rotation of lanes that have work.
     pub in_rotation: bool,
+    /// The messages to the peer.
+    pub outbox: Outbox,
+}
+
+/// What a request is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To move a piece of a transfer.
+    Piece(OpId),
+    /// To settle a [`Doubt`].
+    Doubt,
+    /// To find out which messages have arrived.
+    Mail,
 }
 
 /// One request that the engine works on.
 pub struct Posted {
     /// The engine's handle.
     pub request: Request,
-    /// Which transfer it is a piece of; `None` for a probe.
-    pub op: Option<OpId>,
+    /// What it is for.
+    pub purpose: Purpose,
+    /// The messages that it flushed: see [`Outbox::mark`].
+    pub mark: u64,
     /// Its first stretch, which a probe would repeat.
     pub first: Piece,
     /// Its bytes.
@@ -90,12 +106,13 @@ pub struct Op {
 
 impl Lane {
     /// Keeps a request for `pieces` until it has ended.
-    pub fn keep(&mut self, request: Request, op: Option<OpId>, pieces: &[Piece]) {
+    pub fn keep(&mut self, request: Request, purpose: Purpose, pieces: &[Piece]) {
         let bytes = pieces.iter().map(|piece| piece.len).sum();
         self.posted_bytes += bytes;
         self.posted.push_back(Posted {
             request,
-            op,
+            purpose,
+            mark: self.outbox.mark(),
             first: pieces[0],
             bytes,
         });
@@ -108,7 +125,7 @@ impl Lane {
 
     /// Something is left to do.
     pub fn is_busy(&self) -> bool {
-        !self.is_quiet() || !self.queue.is_empty()
+        !self.is_quiet() || !self.queue.is_empty() || self.outbox.is_owed()
     }
 }
 

@@ -21,7 +21,7 @@ const FILE_NAME: &str = "libnixl_capi.so";
 const REMEDY: &str = "install NIXL 1.5 (PyPI: nixl-cu12) and name the folder of libnixl_capi.so in nixl_lib_dir or $DT_NIXL_LIB_DIR";
 
 /// Every function of NIXL that this backend can reach through nixl-sys, drops included.
-const SYMBOLS: [&CStr; 37] = [
+const SYMBOLS: [&CStr; 38] = [
     c"nixl_capi_check_remote_md",
     c"nixl_capi_create_backend",
     c"nixl_capi_create_configured_agent",
@@ -40,6 +40,7 @@ const SYMBOLS: [&CStr; 37] = [
     c"nixl_capi_destroy_reg_dlist",
     c"nixl_capi_destroy_xfer_dlist",
     c"nixl_capi_destroy_xfer_req",
+    c"nixl_capi_gen_notif",
     c"nixl_capi_get_local_md",
     c"nixl_capi_get_notifs",
     c"nixl_capi_get_xfer_status",

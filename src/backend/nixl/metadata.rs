@@ -14,7 +14,7 @@ use crate::layout::Layout;
 const MAGIC: &[u8] = b"nixlSerDes|";
 
 /// Longer names serve nobody; NIXL copies them into every message.
-const MAX_NAME: usize = 4096;
+pub(super) const MAX_NAME: usize = 4096;
 
 /// A worker address lists the peer's network devices: hundreds of bytes, a few thousand at most.
 const MAX_ADDRESS: usize = 1 << 16;

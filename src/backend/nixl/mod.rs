@@ -5,6 +5,7 @@
 //! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
 //! - `lane`: connections and transfers as they are kept here.
+//! - `mail`: messages.
 //! - `work`: what is posted when, and what an answer means.
 //! - `piece`: how much is posted at once.
 //! - `pace`: how often the engine is driven while nothing is known to move.
@@ -24,6 +25,7 @@ mod coverage;
 mod engine;
 mod lane;
 mod library;
+mod mail;
 mod metadata;
 mod pace;
 mod piece;
@@ -37,7 +39,8 @@ use rustc_hash::FxHashMap;
 
 use self::address::Form;
 use self::engine::{Engine, State};
-use self::lane::{Lane, Op};
+use self::lane::{Lane, Op, Purpose};
+use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
@@ -83,6 +86,9 @@ const LANE_REQUESTS: usize = 64;
 const MAX_PROBES: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(5);
 
+/// What one attempt to close works for messages that have not arrived.
+const CLOSE_SLICE: Duration = Duration::from_micros(500);
+
 /// The NIXL backend.
 pub struct Nixl {
     name: String,
@@ -103,6 +109,9 @@ pub struct Nixl {
     /// Reused by every post.
     pieces: Vec<Piece>,
     pace: Pace,
+    inbox: Inbox,
+    /// All requests of a connection take the endpoint that its messages take.
+    one_endpoint: bool,
 }
 
 impl Nixl {
@@ -146,6 +155,8 @@ impl Nixl {
             pending: Vec::new(),
             pieces: Vec::new(),
             pace: Pace::new(config.progress_thread, Instant::now()),
+            inbox: Inbox::default(),
+            one_endpoint: config.num_threads == 0,
         }))
     }
 
@@ -186,18 +197,26 @@ impl Nixl {
 
     /// Lets the engine see to incoming work, unless it did a moment ago.
     fn drive(&mut self, now: Instant) {
+        if self.pace.wants_drive(now, !self.rotation.is_empty()) {
+            self.drive_now();
+        }
+    }
+
+    fn drive_now(&mut self) {
         let Some(engine) = &mut self.engine else {
             return;
         };
-        if !self.pace.wants_drive(now, !self.rotation.is_empty()) {
-            return;
-        }
+        let messages = self.inbox.arrived();
         let before = processor_time();
-        if let Err(error) = engine.drive() {
+        if let Err(error) = engine.drive(&mut self.inbox) {
             log!(Debug, "{error}");
         }
+        let now = Instant::now();
         self.pace
-            .drove(Instant::now(), processor_time().saturating_sub(before));
+            .drove(now, processor_time().saturating_sub(before));
+        if self.inbox.arrived() > messages {
+            self.pace.news(now);
+        }
     }
 }
 
@@ -276,6 +295,7 @@ impl Backend for Nixl {
             speed: Speed::unknown(),
             doubt: None,
             in_rotation: false,
+            outbox: Outbox::default(),
         };
         self.lanes.insert(conn, lane);
         Ok(())
@@ -284,6 +304,9 @@ impl Backend for Nixl {
     fn disconnect(&mut self, conn: ConnId) {
         if let Some(lane) = self.lanes.get_mut(&conn) {
             lane.registered = false;
+            if lane.outbox.unproven() > 0 {
+                self.ask(conn);
+            }
             self.unload_if_done(conn);
         }
     }
@@ -330,7 +353,7 @@ impl Backend for Nixl {
                 State::Done => return Ok(Start::Done),
                 State::Running(request) => {
                     op.posted = 1;
-                    lane.keep(request, Some(op_id), &self.pieces);
+                    lane.keep(request, Purpose::Piece(op_id), &self.pieces);
                 }
                 State::Failed(reason) => failure = Some((first, reason)),
             }
@@ -367,14 +390,16 @@ impl Backend for Nixl {
         Stop::Draining
     }
 
-    fn send(&mut self, _conn: ConnId, _message: &[u8]) -> Result<()> {
-        fail!(Unavailable, "messages over NIXL do not exist yet");
+    fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
+        self.send_message(conn, message)
     }
 
-    fn receive(&mut self, _most: usize, _messages: &mut Vec<Message>) {}
+    fn receive(&mut self, most: usize, messages: &mut Vec<Message>) {
+        self.take_messages(most, messages);
+    }
 
     fn refused_messages(&self) -> u64 {
-        0
+        self.inbox.refused()
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
@@ -420,6 +445,7 @@ impl Backend for Nixl {
     }
 
     fn try_close(&mut self) -> Result<()> {
+        self.settle_mail(CLOSE_SLICE)?;
         let running: usize = self.lanes.values().map(|lane| lane.posted.len()).sum();
         if running > 0 {
             fail!(Timeout, "NIXL still works on {running} requests");

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::engine::State;
-use super::lane::Doubt;
+use super::lane::{Doubt, Purpose};
 use super::*;
 
 impl Nixl {
@@ -17,6 +17,7 @@ impl Nixl {
     ) -> bool {
         let mut moved = self.reap(conn, now, events);
         moved |= self.settle_doubt(conn, now, events);
+        moved |= self.post_probe(conn, now);
         let Some(lane) = self.lanes.get(&conn) else {
             return moved;
         };
@@ -34,7 +35,7 @@ impl Nixl {
     }
 
     /// Takes ended requests from the front. Requests of one endpoint end in order, or nearly so.
-    fn reap(&mut self, conn: ConnId, now: Instant, events: &mut Vec<Event>) -> bool {
+    pub(super) fn reap(&mut self, conn: ConnId, now: Instant, events: &mut Vec<Event>) -> bool {
         let mut moved = false;
         loop {
             let (Some(lane), Some(engine)) = (self.lanes.get_mut(&conn), &self.engine) else {
@@ -51,22 +52,27 @@ impl Nixl {
             moved = true;
             let ended = lane.posted.pop_front().expect("it was looked at");
             lane.posted_bytes -= ended.bytes;
-            if ended.op.is_none()
-                && let Some(doubt) = &mut lane.doubt
-            {
-                doubt.probing = false;
+            if failure.is_none() && (self.one_endpoint || ended.purpose == Purpose::Mail) {
+                lane.outbox.prove(ended.mark);
             }
-            match (ended.op, failure) {
-                (Some(op), None) => self.piece_ended(op),
-                (Some(op), Some(reason)) => {
+            match (ended.purpose, failure) {
+                (Purpose::Piece(op), failure) => {
                     self.piece_ended(op);
-                    self.failed(conn, op, ended.first, reason, now);
+                    if let Some(reason) = failure {
+                        self.failed(conn, op, ended.first, reason, now);
+                    }
+                    self.finish_if_ended(op, events);
                 }
-                (None, None) => self.end_doubt(conn, events),
-                (None, Some(_)) => self.probe_failed(conn),
-            }
-            if let Some(op) = ended.op {
-                self.finish_if_ended(op, events);
+                (Purpose::Doubt, failure) => {
+                    if let Some(doubt) = &mut lane.doubt {
+                        doubt.probing = false;
+                    }
+                    match failure {
+                        None => self.end_doubt(conn, events),
+                        Some(_) => self.probe_failed(conn),
+                    }
+                }
+                (Purpose::Mail, failure) => self.probe_ended(conn, failure.is_some(), now),
             }
         }
     }
@@ -104,7 +110,7 @@ impl Nixl {
             State::Done => {}
             State::Running(request) => {
                 op.posted += 1;
-                lane.keep(request, Some(op_id), &self.pieces);
+                lane.keep(request, Purpose::Piece(op_id), &self.pieces);
             }
             State::Failed(reason) => self.failed(conn, op_id, first, reason, now),
         }
@@ -151,7 +157,7 @@ impl Nixl {
 
     /// Asks the engine whether it has dropped the peer, which it does for some of the ways in which a
     /// peer is found dead.
-    fn check_lost(&mut self, conn: ConnId) -> bool {
+    pub(super) fn check_lost(&mut self, conn: ConnId) -> bool {
         let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get(&conn)) else {
             return false;
         };
@@ -163,7 +169,7 @@ impl Nixl {
     }
 
     /// The peer is gone: what was not posted ends now, what was posted ends when it is asked for.
-    fn lose(&mut self, conn: ConnId) {
+    pub(super) fn lose(&mut self, conn: ConnId) {
         let Some(lane) = self.lanes.get_mut(&conn) else {
             return;
         };
@@ -179,6 +185,7 @@ impl Nixl {
             self.pending.push(Event::Lost { conn, error: told });
             error
         });
+        lane.outbox.give_up();
         let doubted = lane.doubt.take().map(|doubt| doubt.failed);
         let queued = std::mem::take(&mut lane.queue);
         for op_id in doubted.into_iter().flatten().chain(queued) {
@@ -212,7 +219,7 @@ impl Nixl {
             State::Done => self.end_doubt(conn, events),
             State::Running(request) => {
                 doubt.probing = true;
-                lane.keep(request, None, &[probe]);
+                lane.keep(request, Purpose::Doubt, &[probe]);
             }
             State::Failed(_) => self.probe_failed(conn),
         }
