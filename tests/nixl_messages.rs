@@ -228,6 +228,13 @@ fn last_words() {
         peer.tell(&format!("send {}", hex(&bytes)));
         peer.expect("sent");
         receive(&mut node, "1", &bytes);
+        // It is silent from the first message on, over a connection that is still to be made.
+        let mut peer = sender("1", &mut node, 0, false);
+        peer.tell("drive 0");
+        peer.expect("driving");
+        peer.tell(&format!("send {}", hex(&bytes)));
+        drive_until_said(&mut node, &mut peer, "sent");
+        receive(&mut node, "1", &bytes);
         // It is killed, or stopped. With a short message, the receiver has it as a peer too, and it leaves a
         // message of the receiver's unread.
         let mut peer = connected_sender("1", &mut node);
@@ -310,10 +317,9 @@ fn a_stopped_receiver() {
     ours.send(conn, &numbered(7, sent, 5000), || {}).unwrap();
     peer.tell(&format!("receive_numbered {} 5000", sent + 1));
     peer.expect("numbered");
-    // It keeps a transport from closing, and is what the error is about.
+    // A single message keeps a transport from closing, and is what the error is about.
     peer.stop();
-    let mut nobody = 0;
-    fill(&mut ours, &mut (sent + 1), &mut nobody);
+    ours.send(conn, b"last", || {}).unwrap();
     ours.backend.disconnect(conn);
     for _ in 0..100 {
         let error = ours.backend.try_close().unwrap_err();
@@ -372,7 +378,7 @@ fn a_receiver_that_is_gone() {
 fn remove_and_add() {
     let mut node = Node::new("node");
     let mut ours = Node::new("3");
-    let mut messages = Vec::new();
+    let (mut messages, mut long_and_short) = (Vec::new(), Vec::new());
     let mut conn = ours.connect_to(&node);
     let mut second = ours.connect_to(&node);
     for n in 0..400 {
@@ -393,15 +399,29 @@ fn remove_and_add() {
             _ => std::mem::swap(&mut conn, &mut second),
         }
     }
+    // A long message takes a while; a short one over another connection does not overtake it.
+    for n in 0..60 {
+        let mut bytes = vec![n; if n % 2 == 0 { MAX_MESSAGE } else { 1 }];
+        bytes[0] = n;
+        let conn = if n % 2 == 0 { conn } else { second };
+        ours.send(conn, &bytes, || long_and_short.extend(node.received()))
+            .unwrap();
+    }
     ours.backend.disconnect(conn);
     ours.backend.disconnect(second);
     let start = Instant::now();
     while ours.backend.try_close().is_err() {
         assert!(start.elapsed() < PATIENCE);
-        messages.extend(node.received());
+        long_and_short.extend(node.received());
     }
-    messages.extend(node.received());
+    long_and_short.extend(node.received());
+    messages.extend(long_and_short.drain(..400 - messages.len()));
     assert_eq!(check_numbered(&messages, 20_000), "3=400");
+    let order: Vec<u8> = long_and_short
+        .iter()
+        .map(|message| message.bytes[0])
+        .collect();
+    assert!(order.iter().copied().eq(0..60), "{order:?}");
     node.close();
 }
 
