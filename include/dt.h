@@ -149,6 +149,27 @@
  *
  * Isolated. The death, the slowness or the garbage of one peer does not touch the transfers with
  * others.
+ *
+ *
+ * WHAT NIXL CANNOT KEEP
+ *
+ * NIXL and its UCX do the work of that backend, and some of it is out of this library's hands. (1)
+ * to (3) were seen with UCX over sockets, that is between hosts without RDMA, or with UCX_TLS=tcp.
+ *
+ *  1. A peer that dies, or destroys its transport, while it reads from this process can take this
+ *     process with it: UCX aborts when it has answers for an endpoint that broke. It was seen when
+ *     this process had not polled for a while.
+ *  2. A peer whose region is not what its metadata says can be killed by a write to it. NIXL's
+ *     metadata carries no signature: get it over a channel that you trust.
+ *  3. Without dt_options.progress_thread, a call that drives work lasts as long as peers keep
+ *     sending at full speed, beyond poll_budget_us, and other threads wait for their turn meanwhile.
+ *  4. The death of a peer is noticed by transfers, not while nothing is in flight; and not before
+ *     that of the programs which it has started, for they inherit UCX's sockets.
+ *  5. dt_close does not keep peers from these addresses; see there.
+ *  6. A message that was accepted can be lost when its sender is killed, or ends without dt_close,
+ *     before the receiver has asked for it: with sockets alone, when it is long.
+ *  7. UCX keeps a socket or two for each registration of a live peer that was removed, until the
+ *     peer ends or the transport is closed; see dt_remove_remote_peer.
  */
 
 
@@ -414,9 +435,10 @@ typedef int32_t dt_xfer_state;
  */
 typedef struct dt_notif {
     /**
-     * The name that the sender gave itself, NUL-terminated, in the caller's arena. It is a claim:
-     * with LOCAL every program of the same user can send, with NIXL everyone who reaches the
-     * network address.
+     * The name that the sender gave itself, NUL-terminated UTF-8 of 1 to 1000 bytes, in the caller's
+     * arena. It is a claim: with LOCAL every program of the same user can send, with NIXL everyone
+     * who reaches the network address. What comes under any other name is thrown away, and counted
+     * in dt_stats.notifs_refused.
      */
     const char *agent_name;
     /**
@@ -1191,11 +1213,13 @@ dt_status dt_get_mem_descriptor(struct dt_transport *t, void *buf, size_t cap, s
  * @return
  * - DT_OK: the agent is known
  * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL where it is needed; a blob is
- *   malformed; an address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
+ *   malformed; the name in the metadata is empty, longer than 1000 bytes, or has a NUL in it; an
+ *   address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
  * - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device, or
  *   is not memory that the agent's metadata speaks of; the metadata is of another backend, version
  *   or host
  * - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is needed
+ * - DT_ERR_BUSY: as for dt_add_remote_peer
  * - DT_ERR_PEER_LOST: the agent's process is gone
  * - DT_ERR_UNAVAILABLE: a permission is missing
  * - DT_ERR_NO_MEMORY
@@ -1223,6 +1247,11 @@ dt_status dt_add_remote_agent(struct dt_transport *t,
  * dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
  * the library had found it complete. Messages of one transport to one agent come in the order in
  * which their reads completed or dt_send_notif was called.
+ *
+ * While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are there;
+ * polling sends it when there is room. A read without a message does not wait.
+ *
+ * With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a read.
  *
  * @param t            the transport.
  * @param agent_name   a peer id: a name that dt_add_remote_agent gave, or an id that was given to
@@ -1307,8 +1336,11 @@ dt_status dt_release_xfer(struct dt_transport *t, dt_xfer_id id);
  * Drives all work as dt_poll does, then hands out messages that have come: of reads of this
  * transport's blocks that have completed (dt_post_read), and of dt_send_notif. Each is handed out
  * once; those of one sender come in the order in which it sent them. The sender need not be known
- * here. What is not asked for is kept, up to a bound; how often it was reached says
- * dt_stats.notifs_refused.
+ * here. Messages of other programs over NIXL may have any length.
+ *
+ * What is not asked for is kept: with LOCAL 1 MiB of each sender, which is told DT_ERR_BUSY then, and
+ * loses nothing; with NIXL, which cannot make senders wait, 65536 messages or 64 MiB in all, and what
+ * comes then is thrown away. dt_stats.notifs_refused counts both.
  *
  * @param t           the transport.
  * @param buf         where messages go; NULL is allowed if cap is 0. Elements from *count on are
@@ -1345,7 +1377,8 @@ dt_status dt_get_new_notifs(struct dt_transport *t,
  *
  * On DT_OK the message reaches the peer once, after all that were sent to it before, even if this
  * transport is not used any more, is closed or destroyed, or its process ends. A peer that dies
- * takes what it has not asked for with it.
+ * takes what it has not asked for with it. With NIXL a process that ends without dt_close can take the
+ * last messages with it, those that the peer had not taken in by then.
  *
  * @param t           the transport.
  * @param agent_name  a peer id, as for dt_post_read.
@@ -1358,7 +1391,8 @@ dt_status dt_get_new_notifs(struct dt_transport *t,
  *   is NULL; len is 0 or too large
  * - DT_ERR_NOT_FOUND: no peer has this name
  * - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
- *   has. Nothing was sent; poll, and try again
+ *   has; messages of reads wait for that; or, with NIXL, the connection is still being made. Nothing was
+ *   sent; poll, and try again
  * - DT_ERR_PEER_LOST: the peer is gone or faulted
  * - DT_ERR_NO_MEMORY
  * - DT_ERR_UNAVAILABLE: a permission is missing

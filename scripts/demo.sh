@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the library and sends a file from one process to another; --help says how.
+# Builds the library and moves bytes between processes; --help says how.
 set -euo pipefail
 
 caller=$PWD
@@ -12,9 +12,9 @@ help() {
     cat << END
 $usage
 
-Builds the library and sends FILE from one process to another as KV-cache blocks. Without FILE it
-sends the largest file of the Rust compiler that built the library, a shared object of some 100 to
-200 MB. It needs cc, make, cmake and Rust, and installs what is missing. With --backend nixl it
+Builds the library and sends FILE from one process to another as KV-cache blocks; then one process
+reads embeddings from another. Without FILE it sends the largest file of the Rust compiler that
+built the library, a shared object of some 100 to 200 MB. It needs cc, make, cmake and Rust, and installs what is missing. With --backend nixl it
 also fetches NIXL from PyPI into third_party/, unless DT_NIXL_LIB_DIR names a folder that has it.
 END
 }
@@ -69,4 +69,6 @@ if [ -z "$file" ]; then
            sort -n | tail -n 1 | cut -d ' ' -f 2-)
 fi
 say "push_file"
-exec build/examples/push_file --backend "$backend" "$file"
+build/examples/push_file --backend "$backend" "$file"
+say "pull_embeddings"
+exec build/examples/pull_embeddings --backend "$backend"

@@ -40,13 +40,49 @@ def blocks(start, count):
     return nixl.nixlXferDList(nixl.DRAM_SEG, rows)
 
 
-def move(operation, remote_base, count):
-    request = agent.createXferReq(operation, blocks(base, count), blocks(remote_base, count), peer)
-    status = agent.postXferReq(request)
+def move(operation, here, there, message=b""):
+    request = agent.createXferReq(operation, here, there, peer, message)
+    status = agent.postXferReq(request, message)
     while status == nixl.NIXL_IN_PROG:
         status = agent.getXferStatus(request)
     assert status == nixl.NIXL_SUCCESS, status
     agent.releaseXferReq(request)
+
+
+# A memory descriptor is MessagePack: an array of arrays [address, length, device id].
+def unpack(data):
+    at = 0
+
+    def take(count):
+        nonlocal at
+        at += count
+        assert at <= len(data)
+        return int.from_bytes(data[at - count : at], "big")
+
+    def value():
+        kind = take(1)
+        if kind < 0x80:
+            return kind
+        if 0x90 <= kind <= 0x9F:
+            return [value() for _ in range(kind & 0x0F)]
+        if kind in (0xDC, 0xDD):
+            return [value() for _ in range(take(2 << (kind - 0xDC)))]
+        return take({0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}[kind])
+
+    rows = value()
+    assert at == len(data)
+    return [tuple(row) for row in rows]
+
+
+def pack(rows):
+    packed = b"\xdd" + len(rows).to_bytes(4, "big")
+    for row in rows:
+        packed += b"\x93" + b"".join(b"\xcf" + number.to_bytes(8, "big") for number in row)
+    return packed
+
+
+def listed(words):
+    return [int(word) for word in words.split(",")]
 
 
 say("metadata", agent.getLocalMD().hex())
@@ -62,11 +98,23 @@ for line in iter(sys.stdin.readline, ""):
         remote = int(words[2])
         say("added")
     elif words[0] == "push":
-        move(nixl.NIXL_WRITE, remote, int(words[1]))
+        move(nixl.NIXL_WRITE, blocks(base, int(words[1])), blocks(remote, int(words[1])))
         say("pushed")
     elif words[0] == "pull":
-        move(nixl.NIXL_READ, remote, int(words[1]))
+        move(nixl.NIXL_READ, blocks(base, int(words[1])), blocks(remote, int(words[1])))
         say("pulled")
+    elif words[0] == "know":  # metadata, memory descriptor
+        peer = agent.loadRemoteMD(bytes.fromhex(words[1])).decode()
+        rows = unpack(bytes.fromhex(words[2]))
+        say("known", len(rows))
+    elif words[0] == "fetch":  # their blocks, our blocks, message
+        there = nixl.nixlXferDList(nixl.DRAM_SEG, [rows[index] for index in listed(words[1])])
+        here = [(base + index * block, block, 0) for index in listed(words[2])]
+        move(nixl.NIXL_READ, nixl.nixlXferDList(nixl.DRAM_SEG, here), there, bytes.fromhex(words[3]))
+        say("fetched")
+    elif words[0] == "offer":  # some of our blocks, in this order
+        offered = [(base + index * block, block, 0) for index in listed(words[1])]
+        say("offered", pack(offered).hex())
     elif words[0] == "send":
         agent.genNotif(peer, bytes.fromhex("".join(words[1:])))
         say("sent")

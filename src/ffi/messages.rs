@@ -12,9 +12,10 @@ use crate::error::fail;
 /// One message that has come. An element of the caller's array: it never grows.
 #[repr(C)]
 pub struct dt_notif {
-    /// The name that the sender gave itself, NUL-terminated, in the caller's arena. It is a claim:
-    /// with LOCAL every program of the same user can send, with NIXL everyone who reaches the
-    /// network address.
+    /// The name that the sender gave itself, NUL-terminated UTF-8 of 1 to 1000 bytes, in the caller's
+    /// arena. It is a claim: with LOCAL every program of the same user can send, with NIXL everyone
+    /// who reaches the network address. What comes under any other name is thrown away, and counted
+    /// in dt_stats.notifs_refused.
     pub agent_name: *const c_char,
     /// Its bytes, in the caller's arena, not aligned.
     pub msg: *const c_void,
@@ -32,8 +33,11 @@ const _: () = {
 /// Drives all work as dt_poll does, then hands out messages that have come: of reads of this
 /// transport's blocks that have completed (dt_post_read), and of dt_send_notif. Each is handed out
 /// once; those of one sender come in the order in which it sent them. The sender need not be known
-/// here. What is not asked for is kept, up to a bound; how often it was reached says
-/// dt_stats.notifs_refused.
+/// here. Messages of other programs over NIXL may have any length.
+///
+/// What is not asked for is kept: with LOCAL 1 MiB of each sender, which is told DT_ERR_BUSY then, and
+/// loses nothing; with NIXL, which cannot make senders wait, 65536 messages or 64 MiB in all, and what
+/// comes then is thrown away. dt_stats.notifs_refused counts both.
 ///
 /// @param t           the transport.
 /// @param buf         where messages go; NULL is allowed if cap is 0. Elements from *count on are
@@ -112,7 +116,8 @@ pub unsafe extern "C" fn dt_get_new_notifs(
 ///
 /// On DT_OK the message reaches the peer once, after all that were sent to it before, even if this
 /// transport is not used any more, is closed or destroyed, or its process ends. A peer that dies
-/// takes what it has not asked for with it.
+/// takes what it has not asked for with it. With NIXL a process that ends without dt_close can take the
+/// last messages with it, those that the peer had not taken in by then.
 ///
 /// @param t           the transport.
 /// @param agent_name  a peer id, as for dt_post_read.
@@ -125,7 +130,8 @@ pub unsafe extern "C" fn dt_get_new_notifs(
 ///   is NULL; len is 0 or too large
 /// - DT_ERR_NOT_FOUND: no peer has this name
 /// - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
-///   has. Nothing was sent; poll, and try again
+///   has; messages of reads wait for that; or, with NIXL, the connection is still being made. Nothing was
+///   sent; poll, and try again
 /// - DT_ERR_PEER_LOST: the peer is gone or faulted
 /// - DT_ERR_NO_MEMORY
 /// - DT_ERR_UNAVAILABLE: a permission is missing

@@ -81,11 +81,13 @@ pub unsafe extern "C" fn dt_get_mem_descriptor(
 /// @return
 /// - DT_OK: the agent is known
 /// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL where it is needed; a blob is
-///   malformed; an address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
+///   malformed; the name in the metadata is empty, longer than 1000 bytes, or has a NUL in it; an
+///   address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
 /// - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device, or
 ///   is not memory that the agent's metadata speaks of; the metadata is of another backend, version
 ///   or host
 /// - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is needed
+/// - DT_ERR_BUSY: as for dt_add_remote_peer
 /// - DT_ERR_PEER_LOST: the agent's process is gone
 /// - DT_ERR_UNAVAILABLE: a permission is missing
 /// - DT_ERR_NO_MEMORY
@@ -133,6 +135,11 @@ pub unsafe extern "C" fn dt_add_remote_agent(
 /// dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
 /// the library had found it complete. Messages of one transport to one agent come in the order in
 /// which their reads completed or dt_send_notif was called.
+///
+/// While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are there;
+/// polling sends it when there is room. A read without a message does not wait.
+///
+/// With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a read.
 ///
 /// @param t            the transport.
 /// @param agent_name   a peer id: a name that dt_add_remote_agent gave, or an id that was given to
