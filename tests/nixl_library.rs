@@ -66,7 +66,7 @@ fn bent_library() {
     unusable(
         in_dir(&folder.0),
         &[
-            "lacks 1 of the 37",
+            "lacks 1 of the 38",
             "nixl_capi_create_configured_agent",
             "install NIXL",
         ],
