@@ -4,8 +4,8 @@
  *
  * The encoder has computed the embeddings of some images, a few blocks of each. The language model
  * takes those that it needs when it needs them: it reads the blocks, and the message that goes with
- * the read tells the encoder that they are free. All that the two must know of each other is in one
- * blob each way, here over a socket.
+ * the read tells the encoder that they are free. All that the language model must know of the encoder
+ * is in one blob, here over a socket; the encoder need not know who reads.
  */
 #include <dt.h>
 #include <errno.h>
@@ -85,7 +85,7 @@ static float embedding(uint32_t image, uint32_t block, size_t i)
     return (float)image * 1000.0f + (float)block + (float)i / 4096.0f;
 }
 
-/* ---- the control plane: one blob each way ---- */
+/* ---- the control plane: one blob ---- */
 
 static void move(int control, void *data, size_t bytes, bool out)
 {

@@ -75,7 +75,8 @@
  * Process-wide effects. There are none: no signal handlers, no changes of the environment, no
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
  * callback was set and the environment variable DT_LOG asks for it. NIXL is the exception: once it
- * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL). As long as there are
+ * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL). A function of atexit
+ * notes when NIXL cannot be called any more, so that transports may be closed late. As long as there are
  * transports over it, its UCX has one thread, which sleeps until a connection needs it, and those of
  * dt_options.progress_thread and nixl_num_threads. Programs that the process starts inherit UCX's
  * sockets, so that peers may not notice its death before theirs. UCX is told two things, unless the
@@ -156,9 +157,10 @@
  * NIXL and its UCX do the work of that backend, and some of it is out of this library's hands. (1)
  * to (3) were seen with UCX over sockets, that is between hosts without RDMA, or with UCX_TLS=tcp.
  *
- *  1. A peer that dies, or destroys its transport, while it reads from this process can take this
- *     process with it: UCX aborts when it has answers for an endpoint that broke. It was seen when
- *     this process had not polled for a while.
+ *  0. The side that is written to or read from has to call dt_poll, too, or set
+ *     dt_options.progress_thread. Where the kernel copies, that is needed for connections only.
+ *  1. A peer that dies, or destroys its transport without dt_close, while it reads from this process
+ *     can take this process with it: UCX aborts when it has answers for an endpoint that broke.
  *  2. A peer whose region is not what its metadata says can be killed by a write to it. NIXL's
  *     metadata carries no signature: get it over a channel that you trust.
  *  3. Without dt_options.progress_thread, a call that drives work lasts as long as peers keep
@@ -167,7 +169,11 @@
  *     that of the programs which it has started, for they inherit UCX's sockets.
  *  5. dt_close does not keep peers from these addresses; see there.
  *  6. A message that was accepted can be lost when its sender is killed, or ends without dt_close,
- *     before the receiver has asked for it: with sockets alone, when it is long.
+ *     before the receiver has asked for it: when it is long and goes over sockets alone; when a
+ *     transfer of the sender's was still running; when the sender had not taken in what the receiver
+ *     had sent. What comes from more than 1,024 senders at once is dropped, as what is beyond the
+ *     bounds of dt_get_new_notifs; with dt_options.progress_thread NIXL keeps what comes without a
+ *     bound until this process polls.
  *  7. UCX keeps a socket or two for each registration of a live peer that was removed, until the
  *     peer ends or the transport is closed; see dt_remove_remote_peer.
  */
@@ -293,7 +299,7 @@ enum dt_log_level
      */
     DT_LOG_INFO = 3,
     /**
-     * Every transfer.
+     * The end of every transfer.
      */
     DT_LOG_DEBUG = 4,
 };
@@ -876,7 +882,8 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  *   backend or format version; the range is not inside what the metadata describes
  * - DT_ERR_UNAVAILABLE: the operating system does not let this process reach the peer's memory;
  *   dt_last_error names the missing permission
- * - DT_ERR_PEER_LOST: the peer's process is gone, or it has closed its transport
+ * - DT_ERR_PEER_LOST: the peer's process is gone, or it has closed its transport. With NIXL the
+ *   first transfer finds that out
  * - DT_ERR_BUSY: with a backend that cannot hold the old registration, which still touches
  *   memory, beside the new one. Poll and try again. Neither LOCAL nor NIXL returns it now
  * - DT_ERR_NO_MEMORY: memory, file descriptors, or the peer's room for connections ran out
@@ -1381,7 +1388,8 @@ dt_status dt_get_new_notifs(struct dt_transport *t,
  * last messages with it, those that the peer had not taken in by then.
  *
  * @param t           the transport.
- * @param agent_name  a peer id, as for dt_post_read.
+ * @param agent_name  a peer id, as for dt_post_read. That is the name that this side gave to the
+ *                    peer; dt_notif.agent_name is the one that a sender gave to itself.
  * @param msg         len bytes of any value, which are copied.
  * @param len         1 to 65536.
  *
@@ -1391,8 +1399,8 @@ dt_status dt_get_new_notifs(struct dt_transport *t,
  *   is NULL; len is 0 or too large
  * - DT_ERR_NOT_FOUND: no peer has this name
  * - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
- *   has; messages of reads wait for that; or, with NIXL, the connection is still being made. Nothing was
- *   sent; poll, and try again
+ *   has; messages of reads wait for that; or, with NIXL, the connection is still being made, for
+ *   which the peer has to poll, too. Nothing was sent; poll, and try again
  * - DT_ERR_PEER_LOST: the peer is gone or faulted
  * - DT_ERR_NO_MEMORY
  * - DT_ERR_UNAVAILABLE: a permission is missing

@@ -79,6 +79,17 @@ fn frame(version: u32, body: &[u8]) -> Vec<u8> {
     blob
 }
 
+/// Refuses a handshake blob where the metadata in it is meant.
+pub fn check_is_metadata(blob: &[u8]) -> Result<()> {
+    if blob.starts_with(MAGIC) {
+        fail!(
+            InvalidArg,
+            "this is a handshake blob, not agent metadata: dt_import_handshake takes it"
+        );
+    }
+    Ok(())
+}
+
 /// Takes apart what claims to be a blob. What it says is possible then, not true.
 pub fn parse(blob: &[u8]) -> Result<Facts> {
     let mut fields = Fields(body(blob)?);
@@ -127,6 +138,9 @@ pub fn parse(blob: &[u8]) -> Result<Facts> {
 
 /// The body of a blob that is whole, and of this version.
 fn body(blob: &[u8]) -> Result<&[u8]> {
+    if blob.is_empty() {
+        fail!(InvalidArg, "the handshake blob is empty");
+    }
     let magic = &blob[..blob.len().min(MAGIC.len())];
     if !MAGIC.starts_with(magic) {
         fail!(

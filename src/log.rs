@@ -121,7 +121,9 @@ fn deliver(level: Level, message: String) {
         Target::Off => {}
         Target::Environment => {
             // A closed stderr is no reason to fail.
-            let _ = writeln!(std::io::stderr(), "libdatatransport: {message}");
+            // In one piece: other processes write there, too.
+            let line = format!("libdatatransport: {message}\n");
+            let _ = std::io::stderr().write_all(line.as_bytes());
         }
         // The message was made for whatever sink was there then; this one may want less.
         Target::Callback { sink, max_level } => {

@@ -40,7 +40,12 @@ impl Outgoing {
             return false;
         };
         bound.has_arrived = true;
-        self.waiting.entry(conn).or_default().push_back(id);
+        let line = self.waiting.entry(conn).or_default();
+        line.push_back(id);
+        // The first may wait for long, and those behind it be forgotten meanwhile.
+        if line.len() > 2 * self.messages.len() + 64 {
+            line.retain(|id| self.messages.contains_key(id));
+        }
         true
     }
 
@@ -89,6 +94,21 @@ impl Outgoing {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_forgotten_behind_one_that_waits_does_not_pile_up() {
+        let mut outgoing = Outgoing::default();
+        let conn = ConnId(1);
+        for id in 1..1000 {
+            outgoing.bind(id, Box::new([1]));
+            outgoing.arrived(id, conn);
+            if id > 1 {
+                outgoing.forget(id);
+            }
+        }
+        assert!(outgoing.waiting[&conn].len() < 100);
+        assert_eq!(outgoing.first(conn), Some((1, &[1][..])));
+    }
 
     #[test]
     fn messages_go_in_the_order_of_arrival() {

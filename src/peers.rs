@@ -112,7 +112,10 @@ impl Peers {
             .ok_or_else(|| {
                 Error::new(
                     Status::NotFound,
-                    format!("peer {} is not registered", Quoted(name)),
+                    format!(
+                        "peer {} is not registered here: add it first (that it may know this transport does not count)",
+                        Quoted(name)
+                    ),
                 )
             })
     }

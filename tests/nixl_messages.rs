@@ -300,7 +300,7 @@ fn a_stopped_receiver() {
     };
     fill(&mut ours, &mut sent, &mut bytes);
     assert!((100 << 10..1 << 20).contains(&bytes), "{bytes} bytes");
-    assert_eq!(ours.backend.refused_messages(), 1);
+    assert_eq!(ours.backend.refused_messages(), 0, "nothing came");
     for _ in 0..100 {
         assert_eq!(ours.progress(), []);
     }

@@ -247,8 +247,8 @@ fn refused_keys_leave_no_more() {
     let base = peer.base.to_le_bytes();
     let at = peer.metadata.windows(8).rposition(|bytes| bytes == base);
     let (head, region) = peer.metadata.split_at(at.unwrap());
-    // A key with nothing in it for each of eight memory domains, of host memory.
-    let key = [&[0xff, 0, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8]].concat();
+    // A key with nothing in it for each of eight memory domains, of host memory near to no device.
+    let key = [&[0xff, 0, 0, 0, 0, 0, 0, 0, 0][..], &[0; 8], &[0xff]].concat();
     let len = (24 + key.len() as u64).to_le_bytes();
     let bent = [&head[..head.len() - 8], &len, &region[..24], &key, b"|"].concat();
     let refuse = || {

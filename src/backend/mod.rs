@@ -66,6 +66,9 @@ pub enum Event {
     },
 }
 
+/// The longest name of a peer or an agent, in bytes.
+pub const MAX_NAME: usize = 1000;
+
 /// The longest message that is sent.
 pub const MAX_MESSAGE: usize = 64 << 10;
 

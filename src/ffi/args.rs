@@ -5,10 +5,8 @@ use std::ffi::{CStr, c_char, c_void};
 use std::mem::{MaybeUninit, align_of, size_of};
 use std::ptr::NonNull;
 
+use crate::backend::MAX_NAME;
 use crate::error::{Result, fail};
-
-/// Bytes that a name of a peer or an agent may have.
-const MAX_NAME: usize = 1000;
 
 /// A struct of more bytes than this was not written by anybody: its size is not initialised.
 const MAX_STRUCT: usize = 4096;

@@ -20,7 +20,7 @@ pub enum dt_log_level {
     DT_LOG_WARN = 2,
     /// What was chosen, and why.
     DT_LOG_INFO = 3,
-    /// Every transfer.
+    /// The end of every transfer.
     DT_LOG_DEBUG = 4,
 }
 

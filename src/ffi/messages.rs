@@ -120,7 +120,8 @@ pub unsafe extern "C" fn dt_get_new_notifs(
 /// last messages with it, those that the peer had not taken in by then.
 ///
 /// @param t           the transport.
-/// @param agent_name  a peer id, as for dt_post_read.
+/// @param agent_name  a peer id, as for dt_post_read. That is the name that this side gave to the
+///                    peer; dt_notif.agent_name is the one that a sender gave to itself.
 /// @param msg         len bytes of any value, which are copied.
 /// @param len         1 to 65536.
 ///
@@ -130,8 +131,8 @@ pub unsafe extern "C" fn dt_get_new_notifs(
 ///   is NULL; len is 0 or too large
 /// - DT_ERR_NOT_FOUND: no peer has this name
 /// - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
-///   has; messages of reads wait for that; or, with NIXL, the connection is still being made. Nothing was
-///   sent; poll, and try again
+///   has; messages of reads wait for that; or, with NIXL, the connection is still being made, for
+///   which the peer has to poll, too. Nothing was sent; poll, and try again
 /// - DT_ERR_PEER_LOST: the peer is gone or faulted
 /// - DT_ERR_NO_MEMORY
 /// - DT_ERR_UNAVAILABLE: a permission is missing

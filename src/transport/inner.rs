@@ -12,6 +12,9 @@ use crate::outgoing::Outgoing;
 use crate::peers::{PeerKey, Peers, Remark};
 use crate::transport::{CancelMode, MessageCounts, is_name};
 
+/// Messages that are fetched, or sent over one connection, in one go.
+const MESSAGES_AT_ONCE: usize = 64;
+
 /// A caller that waits looks so often whether a peer has room for a message.
 const ROOM_NAP: Duration = Duration::from_micros(500);
 
@@ -115,7 +118,10 @@ impl Inner {
     /// Sends what there is room for. True if a transfer has ended by it.
     pub(super) fn send_waiting(&mut self, conn: ConnId) -> bool {
         let mut news = false;
-        while let Some((id, message)) = self.outgoing.first(conn) {
+        for _ in 0..MESSAGES_AT_ONCE {
+            let Some((id, message)) = self.outgoing.first(conn) else {
+                break;
+            };
             let result = match self.backend.send(conn, message) {
                 Err(error) if lacks_room(&error) => {
                     self.no_room += u64::from(self.outgoing.refused(id));
@@ -254,8 +260,10 @@ impl Inner {
     /// The next message that has come.
     pub(super) fn next_message(&mut self, most: usize) -> Option<Message> {
         if self.inbox.is_empty() {
+            // Few at a time: what the caller has no room for keeps its sender waiting, not our memory
+            // filled.
             let mut come = Vec::new();
-            self.backend.receive(most, &mut come);
+            self.backend.receive(most.min(MESSAGES_AT_ONCE), &mut come);
             let all = come.len();
             // Other engines take any bytes for a name; C does not.
             come.retain(|message| is_name(&message.sender));
@@ -284,7 +292,10 @@ impl Inner {
             self.pump(budget);
             let draining = self.ledger.counts().draining;
             if draining > 0 {
-                fail!(Timeout, "{draining} transfers can still touch memory");
+                fail!(
+                    Timeout,
+                    "{draining} transfer(s) can still touch memory, until their peers answer: with NIXL these must poll, too"
+                );
             }
         }
         self.count_refused();

@@ -175,6 +175,8 @@ fn check_message(message: &[u8]) -> Result<()> {
 fn no_read(id: XferId) -> Error {
     Error::new(
         Status::NotFound,
-        format!("no posted read has the id {id}: it was never given out, or was released"),
+        format!(
+            "no posted read has the id {id}: it was never given out, or was released, or is a transfer that dt_poll reports"
+        ),
     )
 }

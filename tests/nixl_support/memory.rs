@@ -20,7 +20,10 @@ impl Memory {
         use std::sync::atomic::{AtomicU32, Ordering};
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let next = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("dt-nixl-test-{}-{next}", std::process::id());
+        // Processes that were killed leave theirs behind, and pids come again.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.unwrap().as_nanos();
+        let name = format!("dt-nixl-test-{}-{next}-{now}", std::process::id());
         let path = Path::new("/dev/shm").join(name);
         let file = OpenOptions::new()
             .read(true)

@@ -9,7 +9,9 @@ use sha2::{Digest, Sha256};
 
 use super::identity::{Host, ProcessId};
 use super::mapping::page_size;
+use crate::backend::MAX_NAME;
 use crate::error::{Error, Result, Status, fail};
+use crate::handshake::check_is_metadata;
 use crate::region::Region;
 
 const MAGIC: &[u8; 8] = b"DTLOCAL\0";
@@ -19,8 +21,6 @@ const HEADER: usize = MAGIC.len() + 4 + 4;
 const CHECKSUM: usize = 8;
 /// Longest metadata, written or taken: several times what the longest name makes.
 const MAX_BYTES: usize = 64 << 10;
-/// Longest name of an agent.
-pub(super) const MAX_NAME: usize = 1000;
 /// How NIXL's own metadata begins.
 const NIXL: &[u8] = b"nixlSerDes|";
 
@@ -144,6 +144,7 @@ impl Metadata {
                 "agent_metadata is NIXL metadata, but this transport is LOCAL"
             );
         }
+        check_is_metadata(blob)?;
         if blob.len() > MAX_BYTES {
             fail!(
                 InvalidArg,

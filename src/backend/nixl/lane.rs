@@ -118,6 +118,14 @@ impl Lane {
         });
     }
 
+    /// A request has ended that was posted after all messages so far, over the same endpoint if
+    /// `one_endpoint`.
+    pub fn prove_if(&mut self, one_endpoint: bool) {
+        if one_endpoint {
+            self.outbox.prove(self.outbox.mark());
+        }
+    }
+
     /// Nothing of it can touch memory, and nothing is to be found out.
     pub fn is_quiet(&self) -> bool {
         self.posted.is_empty() && self.doubt.is_none()

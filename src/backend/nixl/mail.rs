@@ -28,9 +28,8 @@ use std::time::Instant;
 
 use super::engine::State;
 use super::lane::Purpose;
-use super::metadata::MAX_NAME;
 use super::*;
-use crate::backend::MAX_MESSAGE;
+use crate::backend::{MAX_MESSAGE, MAX_NAME};
 
 /// What sockets hold for a peer that does not read: more than 5 MB over the loopback, and twice a window
 /// of 64 KiB elsewhere. It lets 1,000 messages of 50 bytes wait.
@@ -228,7 +227,6 @@ impl Nixl {
             return Some("the connection is being made");
         }
         if !lane.outbox.has_room(cost) {
-            self.inbox.refuse(1);
             return Some("it has not taken in what was sent to it before");
         }
         let others = self.lanes.iter().filter(|(other, rival)| {
@@ -244,7 +242,6 @@ impl Nixl {
         for other in others {
             self.ask(other);
         }
-        self.inbox.refuse(1);
         Some("what was sent to it over another connection has not arrived")
     }
 

@@ -8,7 +8,9 @@
 //! A blob is `nixlSerDes|`, then records `key | u64 length | bytes | '|'`, integers little-endian.
 
 use super::coverage::Coverage;
+use crate::backend::MAX_NAME;
 use crate::error::{Error, Result, Status, fail};
+use crate::handshake::check_is_metadata;
 use crate::layout::Layout;
 
 const MAGIC: &[u8] = b"nixlSerDes|";
@@ -16,9 +18,6 @@ const MAGIC: &[u8] = b"nixlSerDes|";
 /// What stands for no registered memory at all.
 const NO_MEMORY: &[u8] =
     b"\x0a\0\0\0\0\0\0\0MemSection|nixlSecElms\x08\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0|";
-
-/// Longer names serve nobody; NIXL copies them into every message.
-pub(super) const MAX_NAME: usize = 4096;
 
 /// A worker address lists the peer's network devices: hundreds of bytes, a few thousand at most.
 const MAX_ADDRESS: usize = 1 << 16;
@@ -49,6 +48,13 @@ pub struct Metadata<'a> {
 impl<'a> Metadata<'a> {
     /// Reads the blob of an agent whose backend is `plugin`.
     pub fn parse(blob: &'a [u8], plugin: &str) -> Result<Metadata<'a>> {
+        if blob.starts_with(b"DTLOCAL\0") {
+            fail!(
+                Incompatible,
+                "the agent metadata is that of a LOCAL transport, but this transport is NIXL"
+            );
+        }
+        check_is_metadata(blob)?;
         let Some(records) = blob.strip_prefix(MAGIC) else {
             fail!(
                 InvalidArg,

@@ -11,8 +11,9 @@ const DRIVE_EVERY: Duration = Duration::from_micros(200);
 /// The same while requests are posted or asked for, which drives the engine as well.
 const DRIVE_AT_WORK: Duration = Duration::from_millis(2);
 
-/// A drive that worked this long moved bytes, so the next one comes at once. Less says nothing: one
-/// for which the process had to wake up works for up to 50 µs.
+/// A drive that worked this long may have moved bytes, so the next one comes at once; if that does as
+/// well, they did. Less says nothing: one for which the process had to wake up works for up to 50 µs,
+/// and on a busy machine now and then for longer.
 const DRIVE_WORKED: Duration = Duration::from_micros(100);
 
 /// So long after the last news the next bytes are probably there already.
@@ -58,10 +59,11 @@ impl Pace {
     /// The engine was driven, which took `work` of processor time.
     pub fn drove(&mut self, now: Instant, work: Duration) {
         self.last_drive = now;
-        self.drive_worked = work >= DRIVE_WORKED;
-        if self.drive_worked {
+        let worked = work >= DRIVE_WORKED;
+        if worked && self.drive_worked {
             self.last_news = now;
         }
+        self.drive_worked = worked;
     }
 
     /// Something moved.
@@ -72,6 +74,7 @@ impl Pace {
     /// How long a waiting caller may sleep; `None`: not at all. `running`: the engine works on requests.
     pub fn nap(&self, now: Instant, running: bool) -> Option<Duration> {
         match now.duration_since(self.last_news) {
+            _ if self.drive_worked => None,
             pause if pause < SPIN && !self.has_thread => None,
             pause if pause < SHORT_PAUSE => Some(SHORT_NAP),
             pause if pause < LONG_PAUSE || running => Some(NAP),
@@ -135,7 +138,14 @@ mod tests {
         pace.drove(later, Duration::from_millis(1));
         assert!(pace.wants_drive(later, false));
         assert_eq!(pace.nap(later, false), None);
+        // One alone was nothing.
         pace.drove(later, Duration::ZERO);
+        assert_eq!(pace.nap(later, false), Some(LONG_NAP));
+        for _ in 0..2 {
+            pace.drove(later, Duration::from_millis(1));
+        }
+        pace.drove(later, Duration::ZERO);
+        assert_eq!(pace.nap(later, false), None);
         assert!(!pace.wants_drive(later, false));
         assert!(pace.wants_drive(later + DRIVE_EVERY, false));
         assert!(!pace.wants_drive(later + DRIVE_EVERY, true));

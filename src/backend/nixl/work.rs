@@ -110,7 +110,7 @@ impl Nixl {
         let work = processor_time().saturating_sub(before);
         lane.speed.learn(&self.pieces, work);
         match state {
-            State::Done => {}
+            State::Done => lane.prove_if(self.one_endpoint),
             State::Running(request) => {
                 op.posted += 1;
                 lane.keep(request, Purpose::Piece(op_id), &self.pieces);

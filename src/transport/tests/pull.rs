@@ -180,18 +180,20 @@ fn a_cancelled_read_that_completes_sends() {
 
 #[test]
 fn messages_are_never_cut_and_never_empty() {
-    let (_script, transport) = with_peer();
+    let (script, transport) = with_peer();
     for bytes in [0, 65_537] {
         let error = transport.send("a", &vec![0; bytes]).unwrap_err();
         assert_eq!(error.status, Status::InvalidArg, "{error}");
     }
-    transport.send("a", &vec![0; 65_536]).unwrap();
+    let longest: Vec<u8> = (0..65_536u32).map(|i| ((i * 7) >> 3) as u8).collect();
+    transport.send("a", &longest).unwrap();
     let long = transport.post_read("a", &[1], &[1], &vec![0; 65_537]);
     assert_eq!(long.unwrap_err().status, Status::InvalidArg);
     assert_eq!(
         transport.send("b", b"m").unwrap_err().status,
         Status::NotFound
     );
+    assert!(script.sent() == [(1, longest)]);
     assert_eq!(transport.stats().unwrap().messages.sent, 1);
 }
 

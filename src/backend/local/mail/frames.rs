@@ -3,8 +3,7 @@
 //! A frame is a 32-bit little-endian word, kind in the top 8 bits and length in the others, and so
 //! many bytes. A sender begins with its name; the messages after it are its own.
 
-use crate::backend::MAX_MESSAGE;
-use crate::backend::local::metadata::MAX_NAME;
+use crate::backend::{MAX_MESSAGE, MAX_NAME};
 
 /// Bytes of a ring.
 pub(super) const RING: u64 = 1 << 20;
@@ -74,7 +73,7 @@ pub(super) fn take<'a>(bytes: &mut &'a [u8]) -> Checked<Option<Frame<'a>>> {
         (word & ((1 << LENGTH_BITS) - 1)) as usize,
     );
     let fits = match kind {
-        NAME => len <= MAX_NAME,
+        NAME => (1..=MAX_NAME).contains(&len),
         MESSAGE => (1..=MAX_MESSAGE).contains(&len),
         _ => false,
     };
@@ -114,7 +113,7 @@ mod tests {
             Frame::Name(&name),
             Frame::Message(b"\0"),
             Frame::Message(&long),
-            Frame::Name(""),
+            Frame::Name("m"),
             Frame::Message(b"\xff\xfe"),
         ];
         let mut bytes = Vec::new();

@@ -106,7 +106,7 @@ impl Drop for Outbox {
 
 /// The lanes of one transport, one for each peer that it has sent to. What it sends to a peer stays
 /// in one lane, whichever connection it goes over: two lanes have no order. So a lane outlives its
-/// connections until all has been read.
+/// connections, until some connection ends after all has been read.
 #[derive(Debug, Default)]
 pub(in crate::backend::local) struct Outboxes(BTreeMap<u128, Entry>);
 
