@@ -105,8 +105,8 @@
  *       dt_get_agent_metadata,
  *       dt_get_mem_descriptor,
  *       dt_export_handshake
- *     dt_poll, dt_check_xfer_state,          any, any thread    poll_budget_us, and others' turns
- *       dt_get_new_notifs
+ *     dt_poll, dt_check_xfer_state           any, any thread    poll_budget_us, and others' turns
+ *     dt_get_new_notifs                      any, any thread    the same, and copying what it hands out
  *     dt_wait                                any, any thread    timeout_ms, and one dt_poll
  *     dt_close                               any, any thread    timeout_ms, and others' turns
  *     dt_base_addr and the other accessors   any, any thread    nothing
@@ -706,8 +706,11 @@ dt_status dt_create(void *base,
  * these addresses of this process until it learns of the close. Nothing that matters may come to
  * lie there before all peers have removed this one.
  *
- * On DT_ERR_TIMEOUT something could still touch the region: keep it mapped, then call again or
- * call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
+ * With NIXL it also waits until messages that were sent have arrived, for which their receivers have
+ * to poll.
+ *
+ * On DT_ERR_TIMEOUT something could still touch the region (or, with NIXL, a message has not
+ * arrived; dt_last_error says which): keep it mapped, then call again or call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
  * middle of a copy. The transport is closed for every other purpose.
  *
  * Calling it again is DT_OK, also from several threads. A dt_wait that is under way in another
@@ -724,7 +727,8 @@ dt_status dt_create(void *base,
  * - DT_ERR_FORKED
  * - DT_ERR_INTERNAL
  */
-dt_status dt_close(struct dt_transport *t, uint32_t timeout_ms);
+dt_status dt_close(struct dt_transport *t,
+                   uint32_t timeout_ms);
 
 /**
  * Closes a transport if that was not done yet, by force where needed, and frees it. It must be the
@@ -1144,6 +1148,9 @@ dt_status dt_wait(struct dt_transport *t,
  * With LOCAL every transfer stops at once, so that both modes do the same and no list is ever
  * filled. A write that was stopped may have written some of its blocks.
  *
+ * A posted read (dt_post_read) that is dropped is released, also if it had ended; one that stays in
+ * flight ends as DT_XFER_DONE, or otherwise, and is released by the caller.
+ *
  * Ids that are unknown or have been reported, and repetitions of an id, are ignored.
  *
  * @param t               the transport.
@@ -1252,8 +1259,8 @@ dt_status dt_add_remote_agent(struct dt_transport *t,
  *
  * When all bytes have been read, notif_msg goes to the agent, which finds it once with
  * dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
- * the library had found it complete. Messages of one transport to one agent come in the order in
- * which their reads completed or dt_send_notif was called.
+ * the library had found it complete. Messages of one transport to one agent, under one peer id, come
+ * in the order in which their reads completed or dt_send_notif was called.
  *
  * While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are there;
  * polling sends it when there is room. A read without a message does not wait.
@@ -1298,9 +1305,9 @@ dt_status dt_post_read(struct dt_transport *t,
  * @param t      the transport.
  * @param id     what dt_post_read gave.
  * @param state  set to the state, on DT_OK only: DT_XFER_PROC; DT_XFER_DONE; or why the read
- *               failed: DT_ERR_CANCELLED (by dt_cancel, or with its peer), DT_ERR_PEER_LOST,
- *               DT_ERR_BACKEND, or another status. In the last case the local blocks hold old
- *               bytes, new bytes, or both.
+ *               failed: DT_ERR_CANCELLED (with its peer), DT_ERR_PEER_LOST, DT_ERR_BACKEND, or
+ *               another status. In the last case the local blocks hold old bytes, new bytes, or
+ *               both.
  *
  * @return
  * - DT_OK, also if the read has failed

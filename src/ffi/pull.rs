@@ -133,8 +133,8 @@ pub unsafe extern "C" fn dt_add_remote_agent(
 ///
 /// When all bytes have been read, notif_msg goes to the agent, which finds it once with
 /// dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
-/// the library had found it complete. Messages of one transport to one agent come in the order in
-/// which their reads completed or dt_send_notif was called.
+/// the library had found it complete. Messages of one transport to one agent, under one peer id, come
+/// in the order in which their reads completed or dt_send_notif was called.
 ///
 /// While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are there;
 /// polling sends it when there is room. A read without a message does not wait.
@@ -193,9 +193,9 @@ pub unsafe extern "C" fn dt_post_read(
 /// @param t      the transport.
 /// @param id     what dt_post_read gave.
 /// @param state  set to the state, on DT_OK only: DT_XFER_PROC; DT_XFER_DONE; or why the read
-///               failed: DT_ERR_CANCELLED (by dt_cancel, or with its peer), DT_ERR_PEER_LOST,
-///               DT_ERR_BACKEND, or another status. In the last case the local blocks hold old
-///               bytes, new bytes, or both.
+///               failed: DT_ERR_CANCELLED (with its peer), DT_ERR_PEER_LOST, DT_ERR_BACKEND, or
+///               another status. In the last case the local blocks hold old bytes, new bytes, or
+///               both.
 ///
 /// @return
 /// - DT_OK, also if the read has failed

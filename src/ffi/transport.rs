@@ -267,8 +267,11 @@ pub unsafe extern "C" fn dt_create(
 /// these addresses of this process until it learns of the close. Nothing that matters may come to
 /// lie there before all peers have removed this one.
 ///
-/// On DT_ERR_TIMEOUT something could still touch the region: keep it mapped, then call again or
-/// call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
+/// With NIXL it also waits until messages that were sent have arrived, for which their receivers have
+/// to poll.
+///
+/// On DT_ERR_TIMEOUT something could still touch the region (or, with NIXL, a message has not
+/// arrived; dt_last_error says which): keep it mapped, then call again or call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
 /// middle of a copy. The transport is closed for every other purpose.
 ///
 /// Calling it again is DT_OK, also from several threads. A dt_wait that is under way in another
