@@ -20,8 +20,8 @@
  * A program makes a transport for a region of its memory (dt_create), tells its peers how to reach
  * it (dt_export_handshake, sent by any means) and makes the peers known (dt_import_handshake).
  *
- * To push blocks, it submits transfers (dt_write_blocks, dt_read_blocks) and asks regularly what has
- * become of them (dt_poll). To pull blocks and tell their owner, a consumer posts reads
+ * To push blocks, it submits transfers (dt_write_blocks, dt_read_blocks) and asks regularly what
+ * has become of them (dt_poll). To pull blocks and tell their owner, a consumer posts reads
  * (dt_post_read) and asks for each (dt_check_xfer_state), and the producer asks for the messages
  * that go with them (dt_get_new_notifs), to use the blocks again. In the end a program closes the
  * transport (dt_close) and frees it (dt_destroy).
@@ -76,14 +76,14 @@
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
  * callback was set and the environment variable DT_LOG asks for it. NIXL is the exception: once it
  * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL). A function of atexit
- * notes when NIXL cannot be called any more, so that transports may be closed late. As long as there are
- * transports over it, its UCX has one thread, which sleeps until a connection needs it, and those of
- * dt_options.progress_thread and nixl_num_threads. Programs that the process starts inherit UCX's
- * sockets, so that peers may not notice its death before theirs. UCX is told two things, unless the
- * user has set them: not to print (UCX_LOG_LEVEL), and, where there is no RDMA device, not to load
- * the module for RDMA, which would crash when the process exits (UCX_MODULES). The environment is
- * read (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change it at the same time
- * (setenv).
+ * notes when NIXL cannot be called any more, so that transports may be closed late. As long as
+ * there are transports over it, its UCX has one thread, which sleeps until a connection needs it,
+ * and those of dt_options.progress_thread and nixl_num_threads. Programs that the process starts
+ * inherit UCX's sockets, so that peers may not notice its death before theirs. UCX is told two
+ * things, unless the user has set them: not to print (UCX_LOG_LEVEL), and, where there is no RDMA
+ * device, not to load the module for RDMA, which would crash when the process exits (UCX_MODULES).
+ * The environment is read (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change
+ * it at the same time (setenv).
  *
  *
  * THREADS
@@ -106,7 +106,7 @@
  *       dt_get_mem_descriptor,
  *       dt_export_handshake
  *     dt_poll, dt_check_xfer_state           any, any thread    poll_budget_us, and others' turns
- *     dt_get_new_notifs                      any, any thread    the same, and copying what it hands out
+ *     dt_get_new_notifs                      any, any thread    that, and copying what it hands out
  *     dt_wait                                any, any thread    timeout_ms, and one dt_poll
  *     dt_close                               any, any thread    timeout_ms, and others' turns
  *     dt_base_addr and the other accessors   any, any thread    nothing
@@ -130,19 +130,18 @@
  *
  * A transport belongs to the process that made it. In a forked child every function on it returns
  * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
- * parent.
- * The child may make transports of its own; with NIXL only if its parent had none open then, for UCX
- * does not work in the child otherwise, and dt_create says so (DT_ERR_UNAVAILABLE). As always after
- * a fork in a program with threads, the child must not have been forked while another thread was
- * inside the library, unless it calls exec at once.
+ * parent. The child may make transports of its own; with NIXL only if its parent had none open
+ * then, for UCX does not work in the child otherwise, and dt_create says so (DT_ERR_UNAVAILABLE).
+ * As always after a fork in a program with threads, the child must not have been forked while
+ * another thread was inside the library, unless it calls exec at once.
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS
  *
  * Exactly once. Every id that a submission gave ends in exactly one way: it is reported once by
  * dt_poll or dt_wait; or dropped by dt_cancel and never reported; or ended by dt_close. The id of a
- * posted read is never reported: it is asked for, and lives until it is released. A message that was
- * accepted is handed out once.
+ * posted read is never reported: it is asked for, and lives until it is released. A message that
+ * was accepted is handed out once.
  *
  * Quiescent. When an id has been reported, with success or failure, the library will not read or
  * write the blocks of its transfer again on either side. A status that would be known earlier waits
@@ -159,21 +158,23 @@
  *
  *  0. The side that is written to or read from has to call dt_poll, too, or set
  *     dt_options.progress_thread. Where the kernel copies, that is needed for connections only.
- *  1. A peer that dies, or destroys its transport without dt_close, while it reads from this process
- *     can take this process with it: UCX aborts when it has answers for an endpoint that broke.
+ *  1. A peer that dies, or destroys its transport without dt_close, while it reads from this
+ *     process can take this process with it: UCX aborts when it has answers for an endpoint that
+ *     broke.
  *  2. A peer whose region is not what its metadata says can be killed by a write to it. NIXL's
  *     metadata carries no signature: get it over a channel that you trust.
  *  3. Without dt_options.progress_thread, a call that drives work lasts as long as peers keep
- *     sending at full speed, beyond poll_budget_us, and other threads wait for their turn meanwhile.
+ *     sending at full speed, beyond poll_budget_us, and other threads wait for their turn
+ *     meanwhile.
  *  4. The death of a peer is noticed by transfers, not while nothing is in flight; and not before
  *     that of the programs which it has started, for they inherit UCX's sockets.
  *  5. dt_close does not keep peers from these addresses; see there.
  *  6. A message that was accepted can be lost when its sender is killed, or ends without dt_close,
  *     before the receiver has asked for it: when it is long and goes over sockets alone; when a
- *     transfer of the sender's was still running; when the sender had not taken in what the receiver
- *     had sent. What comes from more than 1,024 senders at once is dropped, as what is beyond the
- *     bounds of dt_get_new_notifs; with dt_options.progress_thread NIXL keeps what comes without a
- *     bound until this process polls.
+ *     transfer of the sender's was still running; when the sender had not taken in what the
+ *     receiver had sent. What comes from more than 1,024 senders at once is dropped, as what is
+ *     beyond the bounds of dt_get_new_notifs; with dt_options.progress_thread NIXL keeps what
+ *     comes without a bound until this process polls.
  *  7. UCX keeps a socket or two for each registration of a live peer that was removed, until the
  *     peer ends or the transport is closed; see dt_remove_remote_peer.
  */
@@ -441,10 +442,10 @@ typedef int32_t dt_xfer_state;
  */
 typedef struct dt_notif {
     /**
-     * The name that the sender gave itself, NUL-terminated UTF-8 of 1 to 1000 bytes, in the caller's
-     * arena. It is a claim: with LOCAL every program of the same user can send, with NIXL everyone
-     * who reaches the network address. What comes under any other name is thrown away, and counted
-     * in dt_stats.notifs_refused.
+     * The name that the sender gave itself, NUL-terminated UTF-8 of 1 to 1000 bytes, in the
+     * caller's arena. It is a claim: with LOCAL every program of the same user can send, with NIXL
+     * everyone who reaches the network address. What comes under any other name is thrown away,
+     * and counted in dt_stats.notifs_refused.
      */
     const char *agent_name;
     /**
@@ -702,16 +703,17 @@ dt_status dt_create(void *base,
  * mappings and threads are gone: the caller may unmap the region in the next line. With the LOCAL
  * backend that holds for peers too: closing revokes their access, what a peer was writing or
  * reading has ended when this call returns DT_OK, and later attempts fail on the peer's side with
- * DT_ERR_PEER_LOST. With NIXL the engine decides: UCX over shared memory lets a peer read and write
- * these addresses of this process until it learns of the close. Nothing that matters may come to
- * lie there before all peers have removed this one.
+ * DT_ERR_PEER_LOST. With NIXL the engine decides: UCX over shared memory lets a peer read and
+ * write these addresses of this process until it learns of the close. Nothing that matters may
+ * come to lie there before all peers have removed this one.
  *
- * With NIXL it also waits until messages that were sent have arrived, for which their receivers have
- * to poll.
+ * With NIXL it also waits until messages that were sent have arrived, for which their receivers
+ * have to poll.
  *
  * On DT_ERR_TIMEOUT something could still touch the region (or, with NIXL, a message has not
- * arrived; dt_last_error says which): keep it mapped, then call again or call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
- * middle of a copy. The transport is closed for every other purpose.
+ * arrived; dt_last_error says which): keep it mapped, then call again or call dt_destroy.
+ * dt_last_error names what was waited for, with LOCAL the process that was in the middle of a
+ * copy. The transport is closed for every other purpose.
  *
  * Calling it again is DT_OK, also from several threads. A dt_wait that is under way in another
  * thread ends early with DT_ERR_CLOSED. Afterwards every function on the handle returns
@@ -727,21 +729,20 @@ dt_status dt_create(void *base,
  * - DT_ERR_FORKED
  * - DT_ERR_INTERNAL
  */
-dt_status dt_close(struct dt_transport *t,
-                   uint32_t timeout_ms);
+dt_status dt_close(struct dt_transport *t, uint32_t timeout_ms);
 
 /**
  * Closes a transport if that was not done yet, by force where needed, and frees it. It must be the
  * last use of the handle: no other thread may be inside a call on it, nor start one.
  *
  * The region may be unmapped when it returns. With LOCAL its addresses are safe to use again at
- * once (with NIXL see dt_close), but there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
- * LOCAL backend, then a peer process stands still (SIGSTOP, a debugger, a frozen cgroup) in the
- * middle of copying one piece of at most 1 MiB. If that peer has the region mapped, it may write
- * the rest of that one piece into the same memory file when it runs again, and nothing after it;
- * by process_vm it writes nothing more. dt_destroy waits at most 1 s more for such peers, then
- * logs an error that names one. A caller that wants to use the memory file again, and not only the
- * addresses, kills the process first.
+ * once (with NIXL see dt_close), but there is one case that no library can prevent. If dt_close
+ * had to return DT_ERR_TIMEOUT with the LOCAL backend, then a peer process stands still (SIGSTOP,
+ * a debugger, a frozen cgroup) in the middle of copying one piece of at most 1 MiB. If that peer
+ * has the region mapped, it may write the rest of that one piece into the same memory file when it
+ * runs again, and nothing after it; by process_vm it writes nothing more. dt_destroy waits at most
+ * 1 s more for such peers, then logs an error that names one. A caller that wants to use the
+ * memory file again, and not only the addresses, kills the process first.
  *
  * In a forked child it gives back what the child has, and leaves the parent's alone.
  *
@@ -913,9 +914,9 @@ dt_status dt_add_remote_peer(struct dt_transport *t,
  * The resources of the peer are released then. This call does not wait for it.
  *
  * With NIXL, UCX keeps sockets of an endpoint that was closed: 1 on each side when it uses what it
- * likes best on one host, 2 with UCX_TLS=tcp, until one of both transports is closed or its process
- * ends. An add that NIXL refuses costs the same. So do not remove and add a peer that is well again
- * and again.
+ * likes best on one host, 2 with UCX_TLS=tcp, until one of both transports is closed or its
+ * process ends. An add that NIXL refuses costs the same. So do not remove and add a peer that is
+ * well again and again.
  *
  * @param t        the transport.
  * @param peer_id  the name given to dt_add_remote_peer.
@@ -952,8 +953,8 @@ dt_status dt_peer_status(struct dt_transport *t, const char *peer_id);
 
 /**
  * Copies all that a peer must know of this transport in one blob: backend, fingerprint of the
- * configuration, address, number and length of the blocks, and the agent metadata. It has a version
- * and a check sum. The same bytes on every call.
+ * configuration, address, number and length of the blocks, and the agent metadata. It has a
+ * version and a check sum. The same bytes on every call.
  *
  * @param t    the transport.
  * @param buf  where the blob goes; NULL is allowed if cap is 0.
@@ -984,8 +985,8 @@ dt_status dt_export_handshake(struct dt_transport *t, void *buf, size_t cap, siz
  * - DT_OK: the peer is known
  * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL; peer_id is empty, too long or not
  *   UTF-8; the blob is malformed or damaged
- * - DT_ERR_INCOMPATIBLE: the blob was made by a newer library, or the two nodes disagree in backend,
- *   fingerprint or block length; dt_last_error names the field and both values
+ * - DT_ERR_INCOMPATIBLE: the blob was made by a newer library, or the two nodes disagree in
+ *   backend, fingerprint or block length; dt_last_error names the field and both values
  * - any other status of dt_add_remote_peer
  */
 dt_status dt_import_handshake(struct dt_transport *t,
@@ -1148,8 +1149,8 @@ dt_status dt_wait(struct dt_transport *t,
  * With LOCAL every transfer stops at once, so that both modes do the same and no list is ever
  * filled. A write that was stopped may have written some of its blocks.
  *
- * A posted read (dt_post_read) that is dropped is released, also if it had ended; one that stays in
- * flight ends as DT_XFER_DONE, or otherwise, and is released by the caller.
+ * A posted read (dt_post_read) that is dropped is released, also if it had ended; one that stays
+ * in flight ends as DT_XFER_DONE, or otherwise, and is released by the caller.
  *
  * Ids that are unknown or have been reported, and repetitions of an id, are ignored.
  *
@@ -1179,10 +1180,10 @@ dt_status dt_cancel(struct dt_transport *t,
 
 /**
  * Copies the memory descriptor of the transport: what peers that read from it must know of its
- * blocks. It is MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md): an array with
- * one array [address, length in bytes, device id 0] for each block, every number in its shortest
- * form, as Python's msgspec.msgpack.encode makes it of a list of tuples. It takes 7 to 17 bytes a
- * block; the size alone is known without making it.
+ * blocks. It is MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md): an array
+ * with one array [address, length in bytes, device id 0] for each block, every number in its
+ * shortest form, as Python's msgspec.msgpack.encode makes it of a list of tuples. It takes 7 to 17
+ * bytes a block; the size alone is known without making it.
  *
  * @param t    the transport.
  * @param buf  where the bytes go; NULL is allowed if cap is 0.
@@ -1229,10 +1230,11 @@ dt_status dt_get_mem_descriptor(struct dt_transport *t, void *buf, size_t cap, s
  * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL where it is needed; a blob is
  *   malformed; the name in the metadata is empty, longer than 1000 bytes, or has a NUL in it; an
  *   address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
- * - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device, or
- *   is not memory that the agent's metadata speaks of; the metadata is of another backend, version
- *   or host
- * - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is needed
+ * - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device,
+ *   or is not memory that the agent's metadata speaks of; the metadata is of another backend,
+ *   version or host
+ * - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is
+ *   needed
  * - DT_ERR_BUSY: as for dt_add_remote_peer
  * - DT_ERR_PEER_LOST: the agent's process is gone
  * - DT_ERR_UNAVAILABLE: a permission is missing
@@ -1259,13 +1261,14 @@ dt_status dt_add_remote_agent(struct dt_transport *t,
  *
  * When all bytes have been read, notif_msg goes to the agent, which finds it once with
  * dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
- * the library had found it complete. Messages of one transport to one agent, under one peer id, come
- * in the order in which their reads completed or dt_send_notif was called.
+ * the library had found it complete. Messages of one transport to one agent, under one peer id,
+ * come in the order in which their reads completed or dt_send_notif was called.
  *
- * While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are there;
- * polling sends it when there is room. A read without a message does not wait.
+ * While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are
+ * there; polling sends it when there is room. A read without a message does not wait.
  *
- * With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a read.
+ * With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a
+ * read.
  *
  * @param t            the transport.
  * @param agent_name   a peer id: a name that dt_add_remote_agent gave, or an id that was given to
@@ -1352,9 +1355,9 @@ dt_status dt_release_xfer(struct dt_transport *t, dt_xfer_id id);
  * once; those of one sender come in the order in which it sent them. The sender need not be known
  * here. Messages of other programs over NIXL may have any length.
  *
- * What is not asked for is kept: with LOCAL 1 MiB of each sender, which is told DT_ERR_BUSY then, and
- * loses nothing; with NIXL, which cannot make senders wait, 65536 messages or 64 MiB in all, and what
- * comes then is thrown away. dt_stats.notifs_refused counts both.
+ * What is not asked for is kept: with LOCAL 1 MiB of each sender, which is told DT_ERR_BUSY then,
+ * and loses nothing; with NIXL, which cannot make senders wait, 65536 messages or 64 MiB in all,
+ * and what comes then is thrown away. dt_stats.notifs_refused counts both.
  *
  * @param t           the transport.
  * @param buf         where messages go; NULL is allowed if cap is 0. Elements from *count on are
@@ -1391,8 +1394,8 @@ dt_status dt_get_new_notifs(struct dt_transport *t,
  *
  * On DT_OK the message reaches the peer once, after all that were sent to it before, even if this
  * transport is not used any more, is closed or destroyed, or its process ends. A peer that dies
- * takes what it has not asked for with it. With NIXL a process that ends without dt_close can take the
- * last messages with it, those that the peer had not taken in by then.
+ * takes what it has not asked for with it. With NIXL a process that ends without dt_close can take
+ * the last messages with it, those that the peer had not taken in by then.
  *
  * @param t           the transport.
  * @param agent_name  a peer id, as for dt_post_read. That is the name that this side gave to the
@@ -1402,8 +1405,8 @@ dt_status dt_get_new_notifs(struct dt_transport *t,
  *
  * @return
  * - DT_OK: the message is on its way
- * - DT_ERR_INVALID_ARG: t is not a transport; agent_name is NULL, empty, too long or not UTF-8; msg
- *   is NULL; len is 0 or too large
+ * - DT_ERR_INVALID_ARG: t is not a transport; agent_name is NULL, empty, too long or not UTF-8;
+ *   msg is NULL; len is 0 or too large
  * - DT_ERR_NOT_FOUND: no peer has this name
  * - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
  *   has; messages of reads wait for that; or, with NIXL, the connection is still being made, for

@@ -8,8 +8,8 @@ use super::handle::dt_transport;
 use super::status::dt_status;
 
 /// Copies all that a peer must know of this transport in one blob: backend, fingerprint of the
-/// configuration, address, number and length of the blocks, and the agent metadata. It has a version
-/// and a check sum. The same bytes on every call.
+/// configuration, address, number and length of the blocks, and the agent metadata. It has a
+/// version and a check sum. The same bytes on every call.
 ///
 /// @param t    the transport.
 /// @param buf  where the blob goes; NULL is allowed if cap is 0.
@@ -51,8 +51,8 @@ pub unsafe extern "C" fn dt_export_handshake(
 /// - DT_OK: the peer is known
 /// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL; peer_id is empty, too long or not
 ///   UTF-8; the blob is malformed or damaged
-/// - DT_ERR_INCOMPATIBLE: the blob was made by a newer library, or the two nodes disagree in backend,
-///   fingerprint or block length; dt_last_error names the field and both values
+/// - DT_ERR_INCOMPATIBLE: the blob was made by a newer library, or the two nodes disagree in
+///   backend, fingerprint or block length; dt_last_error names the field and both values
 /// - any other status of dt_add_remote_peer
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn dt_import_handshake(

@@ -12,10 +12,10 @@ use crate::error::fail;
 /// One message that has come. An element of the caller's array: it never grows.
 #[repr(C)]
 pub struct dt_notif {
-    /// The name that the sender gave itself, NUL-terminated UTF-8 of 1 to 1000 bytes, in the caller's
-    /// arena. It is a claim: with LOCAL every program of the same user can send, with NIXL everyone
-    /// who reaches the network address. What comes under any other name is thrown away, and counted
-    /// in dt_stats.notifs_refused.
+    /// The name that the sender gave itself, NUL-terminated UTF-8 of 1 to 1000 bytes, in the
+    /// caller's arena. It is a claim: with LOCAL every program of the same user can send, with NIXL
+    /// everyone who reaches the network address. What comes under any other name is thrown away,
+    /// and counted in dt_stats.notifs_refused.
     pub agent_name: *const c_char,
     /// Its bytes, in the caller's arena, not aligned.
     pub msg: *const c_void,
@@ -35,9 +35,9 @@ const _: () = {
 /// once; those of one sender come in the order in which it sent them. The sender need not be known
 /// here. Messages of other programs over NIXL may have any length.
 ///
-/// What is not asked for is kept: with LOCAL 1 MiB of each sender, which is told DT_ERR_BUSY then, and
-/// loses nothing; with NIXL, which cannot make senders wait, 65536 messages or 64 MiB in all, and what
-/// comes then is thrown away. dt_stats.notifs_refused counts both.
+/// What is not asked for is kept: with LOCAL 1 MiB of each sender, which is told DT_ERR_BUSY then,
+/// and loses nothing; with NIXL, which cannot make senders wait, 65536 messages or 64 MiB in all,
+/// and what comes then is thrown away. dt_stats.notifs_refused counts both.
 ///
 /// @param t           the transport.
 /// @param buf         where messages go; NULL is allowed if cap is 0. Elements from *count on are
@@ -116,8 +116,8 @@ pub unsafe extern "C" fn dt_get_new_notifs(
 ///
 /// On DT_OK the message reaches the peer once, after all that were sent to it before, even if this
 /// transport is not used any more, is closed or destroyed, or its process ends. A peer that dies
-/// takes what it has not asked for with it. With NIXL a process that ends without dt_close can take the
-/// last messages with it, those that the peer had not taken in by then.
+/// takes what it has not asked for with it. With NIXL a process that ends without dt_close can take
+/// the last messages with it, those that the peer had not taken in by then.
 ///
 /// @param t           the transport.
 /// @param agent_name  a peer id, as for dt_post_read. That is the name that this side gave to the
@@ -127,8 +127,8 @@ pub unsafe extern "C" fn dt_get_new_notifs(
 ///
 /// @return
 /// - DT_OK: the message is on its way
-/// - DT_ERR_INVALID_ARG: t is not a transport; agent_name is NULL, empty, too long or not UTF-8; msg
-///   is NULL; len is 0 or too large
+/// - DT_ERR_INVALID_ARG: t is not a transport; agent_name is NULL, empty, too long or not UTF-8;
+///   msg is NULL; len is 0 or too large
 /// - DT_ERR_NOT_FOUND: no peer has this name
 /// - DT_ERR_BUSY: the peer has no room for messages now, because it has not asked for those that it
 ///   has; messages of reads wait for that; or, with NIXL, the connection is still being made, for

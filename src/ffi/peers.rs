@@ -115,9 +115,9 @@ pub unsafe extern "C" fn dt_add_remote_peer(
 /// The resources of the peer are released then. This call does not wait for it.
 ///
 /// With NIXL, UCX keeps sockets of an endpoint that was closed: 1 on each side when it uses what it
-/// likes best on one host, 2 with UCX_TLS=tcp, until one of both transports is closed or its process
-/// ends. An add that NIXL refuses costs the same. So do not remove and add a peer that is well again
-/// and again.
+/// likes best on one host, 2 with UCX_TLS=tcp, until one of both transports is closed or its
+/// process ends. An add that NIXL refuses costs the same. So do not remove and add a peer that is
+/// well again and again.
 ///
 /// @param t        the transport.
 /// @param peer_id  the name given to dt_add_remote_peer.

@@ -20,10 +20,10 @@ pub const DT_XFER_DONE: dt_xfer_state = 0;
 pub const DT_XFER_PROC: dt_xfer_state = 1;
 
 /// Copies the memory descriptor of the transport: what peers that read from it must know of its
-/// blocks. It is MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md): an array with
-/// one array [address, length in bytes, device id 0] for each block, every number in its shortest
-/// form, as Python's msgspec.msgpack.encode makes it of a list of tuples. It takes 7 to 17 bytes a
-/// block; the size alone is known without making it.
+/// blocks. It is MessagePack (https://github.com/msgpack/msgpack/blob/master/spec.md): an array
+/// with one array [address, length in bytes, device id 0] for each block, every number in its
+/// shortest form, as Python's msgspec.msgpack.encode makes it of a list of tuples. It takes 7 to 17
+/// bytes a block; the size alone is known without making it.
 ///
 /// @param t    the transport.
 /// @param buf  where the bytes go; NULL is allowed if cap is 0.
@@ -83,10 +83,11 @@ pub unsafe extern "C" fn dt_get_mem_descriptor(
 /// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is NULL where it is needed; a blob is
 ///   malformed; the name in the metadata is empty, longer than 1000 bytes, or has a NUL in it; an
 ///   address is 0 or goes beyond 64 bits; with NIXL, the agent is this transport
-/// - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device, or
-///   is not memory that the agent's metadata speaks of; the metadata is of another backend, version
-///   or host
-/// - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is needed
+/// - DT_ERR_INCOMPATIBLE: a block has another length than the local ones, lies on another device,
+///   or is not memory that the agent's metadata speaks of; the metadata is of another backend,
+///   version or host
+/// - DT_ERR_BUFFER_TOO_SMALL: name_cap is too small; nothing was added, name_len says what is
+///   needed
 /// - DT_ERR_BUSY: as for dt_add_remote_peer
 /// - DT_ERR_PEER_LOST: the agent's process is gone
 /// - DT_ERR_UNAVAILABLE: a permission is missing
@@ -133,13 +134,14 @@ pub unsafe extern "C" fn dt_add_remote_agent(
 ///
 /// When all bytes have been read, notif_msg goes to the agent, which finds it once with
 /// dt_get_new_notifs. It never goes for a read that failed, was cancelled, or was released before
-/// the library had found it complete. Messages of one transport to one agent, under one peer id, come
-/// in the order in which their reads completed or dt_send_notif was called.
+/// the library had found it complete. Messages of one transport to one agent, under one peer id,
+/// come in the order in which their reads completed or dt_send_notif was called.
 ///
-/// While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are there;
-/// polling sends it when there is room. A read without a message does not wait.
+/// While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are
+/// there; polling sends it when there is room. A read without a message does not wait.
 ///
-/// With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a read.
+/// With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a
+/// read.
 ///
 /// @param t            the transport.
 /// @param agent_name   a peer id: a name that dt_add_remote_agent gave, or an id that was given to

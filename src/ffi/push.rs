@@ -328,8 +328,8 @@ unsafe fn report(
 /// With LOCAL every transfer stops at once, so that both modes do the same and no list is ever
 /// filled. A write that was stopped may have written some of its blocks.
 ///
-/// A posted read (dt_post_read) that is dropped is released, also if it had ended; one that stays in
-/// flight ends as DT_XFER_DONE, or otherwise, and is released by the caller.
+/// A posted read (dt_post_read) that is dropped is released, also if it had ended; one that stays
+/// in flight ends as DT_XFER_DONE, or otherwise, and is released by the caller.
 ///
 /// Ids that are unknown or have been reported, and repetitions of an id, are ignored.
 ///

@@ -263,16 +263,17 @@ pub unsafe extern "C" fn dt_create(
 /// mappings and threads are gone: the caller may unmap the region in the next line. With the LOCAL
 /// backend that holds for peers too: closing revokes their access, what a peer was writing or
 /// reading has ended when this call returns DT_OK, and later attempts fail on the peer's side with
-/// DT_ERR_PEER_LOST. With NIXL the engine decides: UCX over shared memory lets a peer read and write
-/// these addresses of this process until it learns of the close. Nothing that matters may come to
-/// lie there before all peers have removed this one.
+/// DT_ERR_PEER_LOST. With NIXL the engine decides: UCX over shared memory lets a peer read and
+/// write these addresses of this process until it learns of the close. Nothing that matters may
+/// come to lie there before all peers have removed this one.
 ///
-/// With NIXL it also waits until messages that were sent have arrived, for which their receivers have
-/// to poll.
+/// With NIXL it also waits until messages that were sent have arrived, for which their receivers
+/// have to poll.
 ///
 /// On DT_ERR_TIMEOUT something could still touch the region (or, with NIXL, a message has not
-/// arrived; dt_last_error says which): keep it mapped, then call again or call dt_destroy. dt_last_error names what was waited for, with LOCAL the process that was in the
-/// middle of a copy. The transport is closed for every other purpose.
+/// arrived; dt_last_error says which): keep it mapped, then call again or call dt_destroy.
+/// dt_last_error names what was waited for, with LOCAL the process that was in the middle of a
+/// copy. The transport is closed for every other purpose.
 ///
 /// Calling it again is DT_OK, also from several threads. A dt_wait that is under way in another
 /// thread ends early with DT_ERR_CLOSED. Afterwards every function on the handle returns
@@ -301,13 +302,13 @@ pub unsafe extern "C" fn dt_close(t: *mut dt_transport, timeout_ms: u32) -> dt_s
 /// last use of the handle: no other thread may be inside a call on it, nor start one.
 ///
 /// The region may be unmapped when it returns. With LOCAL its addresses are safe to use again at
-/// once (with NIXL see dt_close), but there is one case that no library can prevent. If dt_close had to return DT_ERR_TIMEOUT with the
-/// LOCAL backend, then a peer process stands still (SIGSTOP, a debugger, a frozen cgroup) in the
-/// middle of copying one piece of at most 1 MiB. If that peer has the region mapped, it may write
-/// the rest of that one piece into the same memory file when it runs again, and nothing after it;
-/// by process_vm it writes nothing more. dt_destroy waits at most 1 s more for such peers, then
-/// logs an error that names one. A caller that wants to use the memory file again, and not only the
-/// addresses, kills the process first.
+/// once (with NIXL see dt_close), but there is one case that no library can prevent. If dt_close
+/// had to return DT_ERR_TIMEOUT with the LOCAL backend, then a peer process stands still (SIGSTOP,
+/// a debugger, a frozen cgroup) in the middle of copying one piece of at most 1 MiB. If that peer
+/// has the region mapped, it may write the rest of that one piece into the same memory file when it
+/// runs again, and nothing after it; by process_vm it writes nothing more. dt_destroy waits at most
+/// 1 s more for such peers, then logs an error that names one. A caller that wants to use the
+/// memory file again, and not only the addresses, kills the process first.
 ///
 /// In a forked child it gives back what the child has, and leaves the parent's alone.
 ///
