@@ -131,8 +131,24 @@ impl Peer {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
+    /// Stops it. The signal alone lets it run on for a moment.
     pub fn stop(&self) {
         self.signal(rustix::process::Signal::STOP);
+        let start = Instant::now();
+        while !self.is_stopped() {
+            assert!(start.elapsed() < PATIENCE, "it does not stop");
+            std::thread::yield_now();
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid())).unwrap();
+        tasks.map(|task| task.unwrap().path()).all(|task| {
+            // A thread may have ended meanwhile. Its name, in parentheses, may hold anything.
+            let stat = std::fs::read_to_string(task.join("stat")).unwrap_or_default();
+            stat.rsplit_once(')')
+                .is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+        })
     }
 
     pub fn cont(&self) {
