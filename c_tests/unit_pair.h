@@ -67,6 +67,14 @@ static inline void side_close(struct side *side)
     side_free(side);
 }
 
+/* Its memory stays for free(): over NIXL a peer may use it until it learns of the close. */
+static inline void side_close_early(struct side *side)
+{
+    CHECK_OK(dt_close(side->t, BOUND_MS));
+    dt_destroy(side->t);
+    side->t = NULL;
+}
+
 static inline dt_status side_add(const struct side *side, const char *peer_id,
                                  const struct side *peer)
 {

@@ -252,7 +252,7 @@ static void lost(struct pair *pair)
 {
     dt_xfer_id done = pair_read(pair, 0, 1), late = 0;
     CHECK(pair_end(pair, done) == DT_XFER_DONE);
-    side_close(&pair->peer);
+    side_close_early(&pair->peer);
     uint64_t deadline = now_ms() + BOUND_MS;
     dt_xfer_state state = DT_XFER_PROC;
     dt_status status = dt_post_read(pair->ours.t, "peer", (uint32_t[]){1}, (uint32_t[]){1}, 1, "m",

@@ -18,7 +18,7 @@ static void work(void)
     pair_write(&pair, 0, 1);
     pair_collect(&pair, "peer", &completion, 1);
     CHECK_STATUS(dt_peer_status(pair.ours.t, "nobody"), DT_ERR_NOT_FOUND);
-    side_close(&pair.peer);
+    side_close_early(&pair.peer);
     do {
         /* NIXL learns of it when it tries to reach the peer. */
         if (on_nixl())
@@ -28,6 +28,7 @@ static void work(void)
     CHECK_STATUS(dt_write_blocks(pair.ours.t, "peer", &index, &index, 1, 0, &id),
                  DT_ERR_PEER_LOST);
     side_close(&pair.ours);
+    free(pair.peer.base);
 }
 
 static void callback(dt_log_level level, const char *message, void *user)
