@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, fail};
 use crate::extents::Runs;
 use crate::layout::Layout;
 
@@ -71,6 +71,18 @@ pub const MAX_NAME: usize = 1000;
 
 /// The longest message that is sent.
 pub const MAX_MESSAGE: usize = 64 << 10;
+
+/// Refuses what is no message: it is never cut, and never empty.
+pub fn check_message(message: &[u8]) -> Result<()> {
+    if !(1..=MAX_MESSAGE).contains(&message.len()) {
+        fail!(
+            InvalidArg,
+            "the message has {} bytes, but a message has 1 to {MAX_MESSAGE}",
+            message.len()
+        );
+    }
+    Ok(())
+}
 
 /// A message from a transport that has this one as a peer; this one need not know it.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use parking_lot::MutexGuard;
 
 use super::inner::{GivenUp, lacks_room};
 use super::{CancelMode, Transport, XferId, is_name};
-use crate::backend::{Direction, MAX_MESSAGE, Message};
+use crate::backend::{Direction, Message, check_message};
 use crate::descriptor;
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::handshake::{self, Facts};
@@ -159,17 +159,6 @@ impl Transport {
             metadata: self.agent_metadata()?,
         })
     }
-}
-
-fn check_message(message: &[u8]) -> Result<()> {
-    if !(1..=MAX_MESSAGE).contains(&message.len()) {
-        fail!(
-            InvalidArg,
-            "the message has {} bytes, but a message has 1 to {MAX_MESSAGE}",
-            message.len()
-        );
-    }
-    Ok(())
 }
 
 fn no_read(id: XferId) -> Error {

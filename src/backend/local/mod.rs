@@ -59,7 +59,7 @@ use self::metadata::Metadata;
 use self::peer::Peer;
 use self::queue::{Queue, Transfer};
 use self::region_file::OwnFile;
-use super::{Backend, ConnId, Direction, Event, Kind, MAX_MESSAGE, Message, OpId, Start, Stop};
+use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop, check_message};
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::{Cursor, Runs};
 use crate::layout::Layout;
@@ -411,13 +411,7 @@ impl Backend for Local {
     }
 
     fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
-        if !(1..=MAX_MESSAGE).contains(&message.len()) {
-            fail!(
-                InvalidArg,
-                "the message has {} bytes, but it must have 1 to {MAX_MESSAGE}",
-                message.len()
-            );
-        }
+        check_message(message)?;
         self.check_open()?;
         let peer = live(&self.links, conn)?;
         let mut result = peer.check();

@@ -29,7 +29,7 @@ use std::time::Instant;
 use super::engine::State;
 use super::lane::Purpose;
 use super::*;
-use crate::backend::{MAX_MESSAGE, MAX_NAME};
+use crate::backend::{MAX_MESSAGE, MAX_NAME, check_message};
 
 /// What sockets hold for a peer that does not read: more than 5 MB over the loopback, and twice a window
 /// of 64 KiB elsewhere. It lets 1,000 messages of 50 bytes wait.
@@ -170,13 +170,7 @@ impl Inbox {
 
 impl Nixl {
     pub(super) fn send_message(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
-        if message.is_empty() || message.len() > MAX_MESSAGE {
-            fail!(
-                InvalidArg,
-                "the message has {} bytes, but it can have 1 to {MAX_MESSAGE}",
-                message.len()
-            );
-        }
+        check_message(message)?;
         // A peer that is gone shows when its socket is looked at, and so does the end of a probe.
         self.drive_now();
         self.attend(conn);
