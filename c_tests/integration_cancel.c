@@ -188,6 +188,60 @@ static void replace_with_work_in_flight(enum memory_kind kind)
     pair_free(&pair);
 }
 
+/* The same blocks are sent to one peer and filled from another at once, and the two are given up in
+ * either order: neither takes the other with it. */
+static void both_directions(enum memory_kind kind, dt_cancel_mode mode, bool reads_first)
+{
+    struct pair pair = pair_new(kind);
+    struct remote source = remote_simple(kind, BLOCKS, LEN, 3);
+    struct content *others = contents_of(3, BLOCKS);
+    CHECK_OK(node_add(&pair.node, "source", &source.card));
+    for (int polls = 0; polls < 6; polls += 2) {
+        dt_xfer_id ids[2], still = 0, other = 0;
+        size_t still_count = 99, left = 0, n = 0;
+
+        ids[reads_first] = write_all(&pair.node);
+        CHECK_OK(dt_read_blocks(pair.node.transport, "source", all_blocks, all_blocks, BLOCKS, 0,
+                                &ids[!reads_first]));
+        poll_some(&pair.node, polls);
+        CHECK_OK(dt_cancel(pair.node.transport, &ids[0], 1, mode, &still, &still_count));
+        left = still_count;
+        if (left > 0)
+            CHECK(still == ids[0]);
+        /* The second is there still, whatever has become of the first. */
+        CHECK_OK(dt_cancel(pair.node.transport, &ids[1], 1, mode, &other, &still_count));
+        left += still_count;
+        for (; left > 0; left -= n) {
+            dt_completion ended[2];
+            n = node_wait(&pair.node, NULL, ended, 2);
+            CHECK(n > 0 && n <= left);
+            for (size_t k = 0; k < n; k++) {
+                CHECK(ended[k].id == still || ended[k].id == other);
+                CHECK(ended[k].status == DT_OK || ended[k].status == DT_ERR_CANCELLED);
+            }
+        }
+        uint64_t deadline = now_ms() + BOUND_MS;
+        while (node_stats(&pair.node).draining > 0) {
+            CHECK(now_ms() < deadline);
+            poll_some(&pair.node, 1);
+        }
+        CHECK(node_stats(&pair.node).inflight == 0);
+        node_check(&pair.node, pair.new_bytes, others);
+        remote_check(&source, others, NULL);
+        /* Both go on. */
+        CHECK_OK(dt_read_blocks(pair.node.transport, "source", all_blocks, all_blocks, BLOCKS, 0,
+                                &ids[0]));
+        CHECK(node_finish(&pair.node, "source", ids[0]).status == DT_OK);
+        node_check(&pair.node, others, NULL);
+        CHECK(node_finish(&pair.node, "peer", write_all(&pair.node)).status == DT_OK);
+        remote_check(&pair.peer, others, NULL);
+        node_fill(&pair.node, 1);
+    }
+    free(others);
+    remote_quit(&source);
+    pair_free(&pair);
+}
+
 int main(int argc, char **argv)
 {
     static const struct role roles[] = {NODE_ROLES, {NULL, NULL}};
@@ -206,6 +260,10 @@ int main(int argc, char **argv)
         remove_with_unreported_ids(kinds[k], false, NULL);
         remove_with_unreported_ids(kinds[k], true, NULL);
         replace_with_work_in_flight(kinds[k]);
+        for (int order = 0; order < 2; order++) {
+            both_directions(kinds[k], DT_CANCEL_IMMEDIATE, order);
+            both_directions(kinds[k], DT_CANCEL_WAIT, order);
+        }
     }
     return 0;
 }
