@@ -2,6 +2,7 @@
 
 mod nixl_support;
 
+use std::os::unix::fs::symlink;
 use std::process::Command;
 
 use datatransport::transport::{BackendChoice, NixlConfig};
@@ -11,6 +12,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("bent_library", bent_library),
     ("no_library", no_library),
     ("no_failure_detection", no_failure_detection),
+    ("a_broken_neighbour", a_broken_neighbour),
 ];
 
 #[test]
@@ -22,6 +24,7 @@ scenarios! {
     no_failure_detection_default: no_failure_detection Default;
     bent_library_default: bent_library Default;
     no_library_default: no_library Default;
+    a_broken_neighbour_default: a_broken_neighbour Default;
 }
 
 /// A C text with the functions of the real library, one left out.
@@ -135,5 +138,31 @@ fn no_failure_detection() {
     unusable(
         NixlConfig::default(),
         &["libnixl_capi.so", "UCX_TLS", "add tcp"],
+    );
+}
+
+/// Plugins that nobody has asked for may be as broken as they like.
+fn a_broken_neighbour() {
+    let real = lib_dir().unwrap();
+    let folder = Folder::new("broken-neighbour");
+    let plugins = folder.0.join("nixl/plugins");
+    std::fs::create_dir_all(&plugins).unwrap();
+    // The plugin looks for UCX from where it lies itself.
+    let ucx = "nixl_cu12.libs";
+    symlink(real.parent().unwrap().join(ucx), folder.0.join(ucx)).unwrap();
+    let name = "libplugin_UCX.so";
+    symlink(real.join("plugins").join(name), plugins.join(name)).unwrap();
+    std::fs::write(plugins.join("libplugin_BROKEN.so"), "no library").unwrap();
+    // SAFETY: no other thread of this scenario reads the environment.
+    unsafe { std::env::set_var("NIXL_PLUGIN_DIR", &plugins) };
+    let transport = create(BackendChoice::Nixl, in_dir(&real)).unwrap();
+    transport.close(PATIENCE).unwrap();
+    // It was this folder that counted.
+    unusable(
+        NixlConfig {
+            plugin: Some("BROKEN".into()),
+            ..in_dir(&real)
+        },
+        &["broken-neighbour", "libplugin_BROKEN.so"],
     );
 }
