@@ -72,6 +72,14 @@ impl World {
         assert!(holds(block, self.seed, 3), "{id}");
     }
 
+    /// The same for "c", while "b" is in the middle of something.
+    pub fn moves_for_c(&mut self) {
+        let id = write(&self.transport, "c", &[3], &[4]);
+        assert_eq!(finish(&self.transport, &[id])[&id], Ok(()));
+        let block = self.c.memory.block(4, self.block_len);
+        assert!(holds(block, self.seed, 3));
+    }
+
     /// The first `count` local blocks to the same places at "b", or from there.
     pub fn submit(&self, direction: Direction, count: u32) -> XferId {
         let all = all(count);
