@@ -2,9 +2,9 @@
 
 mod nixl_support;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use datatransport::backend::Direction;
+use datatransport::backend::{Direction, Message};
 use datatransport::error::Status;
 use datatransport::transport::CancelMode;
 use nixl_support::*;
@@ -14,6 +14,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("three_probes", three_probes),
     ("a_slow_probe", a_slow_probe),
     ("messages_in_doubt", messages_in_doubt),
+    ("drives_that_fail", drives_that_fail),
 ];
 
 #[test]
@@ -30,6 +31,8 @@ scenarios_behind_proxy! {
     a_slow_probe_tcp: a_slow_probe Tcp;
     messages_in_doubt_default: messages_in_doubt Default;
     messages_in_doubt_tcp: messages_in_doubt Tcp;
+    drives_that_fail_default: drives_that_fail Default;
+    drives_that_fail_tcp: drives_that_fail Tcp;
 }
 
 const BLOCK: usize = 4096;
@@ -212,5 +215,39 @@ fn messages_in_doubt() {
     assert_eq!(send(&world, b"lost"), Err(Status::PeerLost));
     assert_eq!(world.proxy.fired(), 3);
     world.moves("c");
+    world.end();
+}
+
+/// NIXL cannot say what came in. Nothing is lost by it, and what goes out is not held up.
+fn drives_that_fail() {
+    let mut world = World::new(64, BLOCK);
+    let metadata = hex(&world.transport.agent_metadata().unwrap());
+    let base = world.memory.base();
+    world.b.tell(&format!("add {metadata} {base} 64"));
+    expect_while_polling(&world.transport, &mut world.b, "added");
+    world.b.tell("send 01");
+    expect_while_polling(&world.transport, &mut world.b, "sent");
+    for forward in [0, 1] {
+        world
+            .proxy
+            .plan(&format!("get_notifs forward={forward} answer=-2 times=-1"));
+        assert!(wait(&world.transport, Duration::from_millis(100)).is_empty());
+        assert!(world.proxy.fired() > 1, "it goes on asking");
+        world.moves("b");
+    }
+    world.b.tell("send 02");
+    world.proxy.plan("");
+    let start = Instant::now();
+    let mut came = Vec::new();
+    while came.len() < 2 {
+        assert!(start.elapsed() < PATIENCE, "{came:?}");
+        let mut take = |message: &Message| {
+            came.push(message.bytes.clone());
+            true
+        };
+        world.transport.receive(10, &mut take).unwrap();
+    }
+    assert_eq!(came, [[1], [2]]);
+    expect_while_polling(&world.transport, &mut world.b, "sent");
     world.end();
 }

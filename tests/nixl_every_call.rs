@@ -24,7 +24,6 @@ fn process() {
 
 scenarios_behind_proxy! {
     create_and_close_default: create_and_close Default;
-    create_and_close_tcp: create_and_close Tcp;
     add_and_remove_default: add_and_remove Default;
     add_and_remove_tcp: add_and_remove Tcp;
     transfers_default: transfers Default;

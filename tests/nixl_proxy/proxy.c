@@ -25,7 +25,7 @@ static int (*reals[CALL_COUNT])();
 
 static pid_t home;
 static bool exiting;
-static long released_running;
+static long released_running, posted_probes;
 
 __attribute__((constructor)) static void load(void)
 {
@@ -419,6 +419,7 @@ int nixl_capi_post_xfer_req(void *agent, void *handle, void *args)
 {
     struct object *request = object_of(handle, REQUEST);
     struct way way = enter_about(CALL_post_xfer_req, agent, of_request(request));
+    posted_probes += request->bytes == 1;
     request->actual = FORWARD(way, post_xfer_req, way.agent->real, request->real,
                               real_of(args, OPT_ARGS));
     return request->told = leave(way, request->actual);
@@ -458,8 +459,9 @@ int nixl_capi_destroy_xfer_req(void *handle)
     return leave_without(way, status, request);
 }
 
-/* How often a function was called, how many live of a kind (its letter), "zombies", "released_running":
- * requests that were given back while they ran; or what plan_count knows. */
+/* How many live of a kind (its letter) and "zombies"; how many requests were given back while they ran
+ * ("released_running"), and how many of one byte were posted ("posted_probes"); or what plan_count
+ * knows. */
 long dt_proxy_count(const char *name)
 {
     long count = plan_count(name);
@@ -471,6 +473,8 @@ long dt_proxy_count(const char *name)
     }
     if (strcmp(name, "released_running") == 0)
         return released_running;
+    if (strcmp(name, "posted_probes") == 0)
+        return posted_probes;
     if (strlen(name) != 1)
         tripped(name);
     return objects_living((enum kind)name[0]);
