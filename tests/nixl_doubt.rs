@@ -67,6 +67,17 @@ fn three_probes() {
             assert!(world.transport.peer_status("b").is_ok());
             world.moves("b");
 
+            // NIXL cannot say whether it knows the peer.
+            world.refill();
+            world.proxy.plan(&format!(
+                "{call} answer=-2; check_remote_md answer=-2 times=2"
+            ));
+            let id = world.submit(Direction::Write, count);
+            assert_eq!(world.ends(id), Err(Status::Backend));
+            assert_eq!(world.proxy.fired(), 3);
+            assert!(world.transport.peer_status("b").is_ok());
+            world.moves("b");
+
             let conn = world.conn;
             world
                 .proxy

@@ -173,7 +173,8 @@ impl Engine {
 
     /// False when NIXL has dropped the peer, which it does when the endpoint broke.
     pub fn knows(&self, alias: &str) -> bool {
-        self.agent.check_remote_metadata(alias, None)
+        // The answer is also no when the question failed, and it is too grave to rest on one call.
+        (0..3).any(|_| self.agent.check_remote_metadata(alias, None))
     }
 
     /// Posts the transfer of `pieces`, (local, remote, bytes) with addresses in place of offsets.
