@@ -120,6 +120,9 @@ impl World {
     pub fn end(self) {
         self.proxy.plan("");
         self.transport.close(PATIENCE).unwrap();
+        let counts = self.transport.stats().unwrap().transfers;
+        let ended = counts.done + counts.failed + counts.cancelled;
+        assert_eq!((counts.submitted, counts.inflight), (ended, 0));
         drop(self.transport);
         assert_eq!(self.proxy.holdings(), NOTHING);
         assert_eq!(self.proxy.count("released_running"), 0);
