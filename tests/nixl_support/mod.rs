@@ -11,7 +11,9 @@ mod library;
 mod memory;
 pub mod node;
 mod peer;
+mod proxy;
 mod python;
+mod world;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,9 @@ use datatransport::transport::{BackendChoice, Completion, Config, NixlConfig, Tr
 pub use library::*;
 pub use memory::*;
 pub use peer::*;
+pub use proxy::*;
 pub use python::python;
+pub use world::*;
 
 /// Nothing here takes a tenth of it on an idle machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 use std::time::Duration;
 
-use datatransport::backend::Direction;
+use datatransport::backend::{Direction, Message};
 use datatransport::transport::{NixlConfig, Transport};
 
 use super::*;
@@ -105,6 +105,15 @@ impl Peer {
         Some(rest(&line, word))
     }
 
+    /// The messages that have come to it since it was asked last.
+    pub fn messages(&mut self) -> Vec<Vec<u8>> {
+        self.tell("messages");
+        self.expect("messages")
+            .split_whitespace()
+            .map(unhex)
+            .collect()
+    }
+
     /// From now on it drives its transport for `millis` in each round; 0: not at all.
     pub fn drive(&mut self, millis: u32) {
         self.tell(&format!("drive {millis}"));
@@ -124,6 +133,13 @@ impl Peer {
             self.blocks(),
             self.block_len as u64,
         )
+    }
+
+    /// Its first blocks, for a transport whose region has a tiny geometry of 16 blocks of 4 KiB.
+    pub fn add_to_small(&self, transport: &Transport, id: &str) {
+        transport
+            .add_peer(id, &self.metadata, self.base, 16, 4096)
+            .unwrap_or_else(|error| panic!("{error}"));
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
@@ -245,6 +261,25 @@ pub fn serve() {
                     .unwrap();
                 assert_eq!(finish(&transport, &[id])[&id], Ok(()));
                 println!("@pushed");
+            }
+            ["send", message] => {
+                let message = unhex(message);
+                while let Err(error) = transport.send("a", &message) {
+                    assert_eq!(error.status, Status::Busy, "{error}");
+                    let _ = transport.poll(None, 0, &mut |_| {});
+                }
+                println!("@sent");
+            }
+            // What has come since the last time.
+            ["messages"] => {
+                let mut line = String::from("@messages");
+                let mut take = |message: &Message| {
+                    line.push(' ');
+                    line.push_str(&hex(&message.bytes));
+                    true
+                };
+                transport.receive(1000, &mut take).unwrap();
+                println!("{line}");
             }
             ["close"] => {
                 transport.close(PATIENCE).unwrap();

@@ -7,6 +7,7 @@
 //!   metadata that was loaded for it ([`Engine::knows`]).
 
 use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use nixl_sys::{
@@ -48,8 +49,8 @@ pub enum State<T> {
 /// The agent. Fields go in this order: what was registered first, then the agent, then what it may
 /// write to until it is gone.
 pub struct Engine {
-    registration: RegistrationHandle,
-    scratch: RegistrationHandle,
+    registration: Registration,
+    scratch: Registration,
     local: XferDescList<'static>,
     remote: XferDescList<'static>,
     inbox: NotificationMap,
@@ -108,6 +109,7 @@ impl Engine {
         };
         let registration = agent
             .register_memory(&memory, Some(&hint))
+            .map(Registration)
             .map_err(|error| {
                 stage(
                     format_args!(
@@ -125,6 +127,7 @@ impl Engine {
         let page = Page(Box::new(UnsafeCell::new([0; 4096])));
         let scratch = agent
             .register_memory(&page.memory(), Some(&hint))
+            .map(Registration)
             .map_err(|error| stage("register a page of its own", &error))?;
         let list =
             || XferDescList::new(MemType::Dram).map_err(|error| stage("allocate a list", &error));
@@ -170,7 +173,8 @@ impl Engine {
 
     /// False when NIXL has dropped the peer, which it does when the endpoint broke.
     pub fn knows(&self, alias: &str) -> bool {
-        self.agent.check_remote_metadata(alias, None)
+        // The answer is also no when the question failed, and it is too grave to rest on one call.
+        (0..3).any(|_| self.agent.check_remote_metadata(alias, None))
     }
 
     /// Posts the transfer of `pieces`, (local, remote, bytes) with addresses in place of offsets.
@@ -250,38 +254,96 @@ impl Engine {
         self.agent
             .get_notifications(&mut self.inbox, None)
             .map_err(failed)?;
-        if self.inbox.is_empty().unwrap_or(true) {
+        if self.inbox.is_empty().map_err(failed)? {
             return Ok(());
         }
-        // A map cannot be emptied; if there is no new one, the old one waits for the next time.
-        let came = std::mem::replace(&mut self.inbox, NotificationMap::new().map_err(failed)?);
-        let mut seen = FxHashSet::default();
-        for name in came.agents().take(MOST_SENDERS) {
-            // A name ends at its first NUL here. Then it is another's, or nobody's.
-            let Some((name, messages)) = name
-                .ok()
-                .filter(|name| seen.insert(*name))
-                .and_then(|name| Some((name, came.get_notifications(name).ok()?)))
-            else {
-                inbox.refuse(1);
-                continue;
-            };
-            let sender = Arc::from(name);
-            for message in messages {
-                match message {
-                    Ok(bytes) => inbox.put(&sender, bytes),
-                    Err(_) => inbox.refuse(1),
-                }
-            }
+        // A map cannot be emptied. Unless there is a new one and all of the old one can be read, the old
+        // one waits for the next time.
+        let next = NotificationMap::new().map_err(failed)?;
+        let came = Came::read(&self.inbox).map_err(failed)?;
+        self.inbox = next;
+        inbox.refuse(came.refused);
+        for (sender, bytes) in came.messages {
+            inbox.put(&sender, bytes);
         }
-        inbox.refuse(came.len().unwrap_or(0).saturating_sub(MOST_SENDERS));
         Ok(())
     }
 
     /// Ends everything, at once. What was posted touches no local memory any more.
     pub fn destroy(mut self) {
-        let _ = self.scratch.deregister();
-        let _ = self.registration.deregister();
+        self.scratch.end();
+        self.registration.end();
+    }
+}
+
+/// What a map holds.
+#[derive(Default)]
+struct Came {
+    messages: Vec<(Arc<str>, Vec<u8>)>,
+    /// What is no message, or too much.
+    refused: usize,
+}
+
+impl Came {
+    /// `Err`: NIXL cannot say it now. It needs memory to look for a name.
+    fn read(map: &NotificationMap) -> std::result::Result<Came, NixlError> {
+        let mut came = Came::default();
+        let mut seen = FxHashSet::default();
+        let senders = map.len()?;
+        came.refused = senders.saturating_sub(MOST_SENDERS);
+        let mut names = map.agents();
+        for _ in 0..senders.min(MOST_SENDERS) {
+            // It counts them anew, and takes a failure for none.
+            let name = names.next().unwrap_or(Err(NixlError::BackendError));
+            // A name ends at its first NUL here. Then it is another's, or nobody's.
+            let messages = match name {
+                Ok(name) if seen.insert(name) => {
+                    let messages = unless_invalid(map.get_notifications(name))?;
+                    messages.map(|messages| (Arc::<str>::from(name), messages))
+                }
+                Ok(_) => None,
+                Err(error) => unless_invalid(Err(error))?,
+            };
+            let Some((sender, messages)) = messages else {
+                came.refused += 1;
+                continue;
+            };
+            for message in messages {
+                match unless_invalid(message)? {
+                    Some(bytes) => came.messages.push((Arc::clone(&sender), bytes)),
+                    None => came.refused += 1,
+                }
+            }
+        }
+        Ok(came)
+    }
+}
+
+/// `None` for what NIXL does not know, or what is no text. That will not change.
+fn unless_invalid<T>(
+    result: std::result::Result<T, NixlError>,
+) -> std::result::Result<Option<T>, NixlError> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(NixlError::InvalidParam) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Memory that NIXL has registered, as long as this lives.
+struct Registration(RegistrationHandle);
+
+impl Registration {
+    fn end(&mut self) {
+        // nixl-sys panics when there is no memory for what it hands over. Then the memory is NIXL's until
+        // the agent goes.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.0.deregister()));
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

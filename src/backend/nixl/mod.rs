@@ -500,8 +500,13 @@ impl Backend for Nixl {
 
     fn force_close(&mut self) {
         self.leave_if_stranded();
-        // Requests go before the agent that they belong to.
-        self.lanes.clear();
+        // Requests go before the endpoint that they use, endpoints before the memory that they reach.
+        for (_, lane) in std::mem::take(&mut self.lanes) {
+            drop(lane.posted);
+            if let Some(engine) = &self.engine {
+                engine.unload(&lane.alias);
+            }
+        }
         self.ops.clear();
         self.rotation.clear();
         self.pending.clear();
