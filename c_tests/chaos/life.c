@@ -97,6 +97,8 @@ void survivor_close(uint64_t *random)
     bool quiet = !over_cma();
     size_t n = 0;
     journal("the survivor closes");
+    it.closing = true;
+    xfers_may_fail(NULL, 0);
     if (!over_tcp() && how % 4 == 0) {
         /* Whoever stands in the middle of a copy would go on with it. */
         continue_all();
@@ -112,6 +114,7 @@ void survivor_close(uint64_t *random)
     }
     dt_destroy(it.transport);
     it.transport = NULL;
+    it.closing = false;
     journal("the survivor has closed");
     xfers_survivor_closed(quiet);
     for (unsigned i = 0; i < it.slots; i++) {

@@ -2,6 +2,7 @@
  * ids end once, messages come once and in order, counters add up. */
 #include <fcntl.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -253,14 +254,18 @@ static void meet(const struct order *order)
     else
         status = dt_add_remote_peer(me.transport, name, payload, order->as.meet.metadata_len,
                                     order->as.meet.base, order->as.meet.blocks, me.block_len);
-    me.lane = lane;
     if (status == DT_OK) {
+        me.lane = lane;
         strcpy(me.known_as, name);
         if (me.survivor != order->as.meet.number)
             memset(me.sent, 0, sizeof me.sent);
         me.survivor = order->as.meet.number;
-    } else if (order->as.meet.remove_first) {
-        me.survivor = 0;
+    } else {
+        if (order->as.meet.remove_first || lane != me.lane)
+            me.survivor = 0;
+        if (status != DT_ERR_PEER_LOST)
+            fprintf(stderr, "peer %llu: survivor %llu: %s\n", (unsigned long long)me.number,
+                    (unsigned long long)order->as.meet.number, dt_last_error());
     }
     tell_status(NEWS_MET, order->as.meet.number, status);
 }

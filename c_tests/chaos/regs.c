@@ -99,7 +99,7 @@ static bool is_current(const struct slot *slot, const struct reg *reg)
 
 void reg_add(struct slot *slot, enum meeting how, uint64_t *random)
 {
-    static uint8_t descriptor[8 + 512 * 20];
+    static uint8_t descriptor[8 + 600 * 20];
     unsigned which = how == MEET_AGENT;
     struct reg *reg = &slot->regs[which];
     struct reg new = {true, "", slot->number, "", slot->space, NULL, (uint32_t)slot->space->blocks};

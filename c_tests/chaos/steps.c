@@ -16,7 +16,7 @@ static const unsigned shares[ACTIONS] = {
     [WRITE] = 2400, [READ] = 1200, [POST] = 1300, [THEY_WRITE] = 1200, [THEY_READ] = 600,
     [THEY_POST] = 700, [SEND] = 500, [THEY_SEND] = 400, [CANCEL] = 500, [REMOVE] = 60,
     [ADD] = 260, [LOOK] = 200, [REST] = 500, [CONTINUE] = 80, [STOP] = 30, [CLOSE] = 22,
-    [KILL] = 22, [VANISH] = 6, [QUIT] = 6, [RECREATE] = 10, [CHECKPOINT] = 4};
+    [KILL] = 22, [VANISH] = 6, [QUIT] = 6, [RECREATE] = 24, [CHECKPOINT] = 6};
 
 static enum action draw(uint64_t *random)
 {
@@ -197,8 +197,13 @@ static bool run(enum action action, struct slot *slot, uint64_t *random)
             slot_quit(slot);
         return true;
     case RECREATE:
-        for (unsigned i = 0; i < it.slots; i++)
+        /* Peers write and read at this very moment. */
+        for (unsigned i = 0; i < it.slots; i++) {
             burst(&it.slot[i], random);
+            xfer_order(&it.slot[i], COPY_READ, MOST_BLOCKS, 0, random);
+            for (int n = 0; n < 4; n++)
+                xfer_order(&it.slot[i], COPY_WRITE, MOST_BLOCKS, 0, random);
+        }
         survivor_recreate(random);
         return true;
     case CHECKPOINT:

@@ -14,7 +14,7 @@
 #include "wire.h"
 
 #define MOST_SLOTS 5
-#define SURVIVOR_BLOCKS 1024
+#define SURVIVOR_BLOCKS 2048
 /* Of one transfer. */
 #define MOST_BLOCKS 96
 /* Transfers of the survivor with one peer at a time. */
@@ -126,11 +126,11 @@ struct survivor {
     struct memory memory;
     struct space *space;
     uint64_t epoch;          /* number of the transport */
+    bool closing;
     uint8_t metadata[4096], handshake[8192];
     size_t metadata_len, handshake_len;
     struct model model;
     struct tally tally;
-    uint64_t draining;
 };
 
 extern struct survivor it;
