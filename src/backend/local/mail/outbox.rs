@@ -1,6 +1,7 @@
 //! The sender's side: a lane in the mailbox of a peer.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::Ordering;
 
 use super::file::MailFile;
@@ -106,9 +107,15 @@ impl Drop for Outbox {
 
 /// The lanes of one transport, one for each peer that it has sent to. What it sends to a peer stays
 /// in one lane, whichever connection it goes over: two lanes have no order. So a lane outlives its
-/// connections, until some connection ends after all has been read.
+/// connections, until all has been read or nobody is there to read it.
 #[derive(Debug, Default)]
-pub(in crate::backend::local) struct Outboxes(BTreeMap<u128, Entry>);
+pub(in crate::backend::local) struct Outboxes {
+    peers: BTreeMap<u128, Entry>,
+    /// Entries without a connection.
+    orphans: usize,
+    /// The orphan that was looked at last.
+    watched: u128,
+}
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -116,20 +123,50 @@ struct Entry {
     outbox: Option<Outbox>,
 }
 
+impl Entry {
+    fn is_needed(&self) -> bool {
+        self.connections > 0 || self.outbox.as_ref().is_some_and(Outbox::is_awaited)
+    }
+}
+
 impl Outboxes {
     /// There is one more connection to the peer `incarnation`.
     pub(in crate::backend::local) fn join(&mut self, incarnation: u128) {
-        self.0.entry(incarnation).or_default().connections += 1;
+        self.peers.entry(incarnation).or_default().connections += 1;
+        self.count_orphans();
     }
 
     /// There is one less.
     pub(in crate::backend::local) fn leave(&mut self, incarnation: u128) {
-        if let Some(entry) = self.0.get_mut(&incarnation) {
+        if let Some(entry) = self.peers.get_mut(&incarnation) {
             entry.connections -= 1;
         }
-        self.0.retain(|_, entry| {
-            entry.connections > 0 || entry.outbox.as_ref().is_some_and(Outbox::is_awaited)
-        });
+        self.peers.retain(|_, entry| entry.is_needed());
+        self.count_orphans();
+    }
+
+    fn count_orphans(&mut self) {
+        let orphans = self.peers.values().filter(|entry| entry.connections == 0);
+        self.orphans = orphans.count();
+    }
+
+    /// Looks at one lane that has outlived its connections, and gives it up if it is of no use any
+    /// more. Called again and again: no other connection may ever end.
+    pub(in crate::backend::local) fn sweep(&mut self) {
+        if self.orphans == 0 {
+            return;
+        }
+        let after = (Excluded(self.watched), Unbounded);
+        let ring = self.peers.range(after).chain(&self.peers);
+        let mut orphans = ring.filter(|(_, entry)| entry.connections == 0);
+        let Some((&incarnation, entry)) = orphans.next() else {
+            return;
+        };
+        self.watched = incarnation;
+        if !entry.is_needed() {
+            self.peers.remove(&incarnation);
+            self.orphans -= 1;
+        }
     }
 
     /// Sends a message to a peer that has a connection. `open` opens its mailbox.
@@ -140,7 +177,7 @@ impl Outboxes {
         message: &[u8],
         open: impl FnOnce() -> Result<MailFile>,
     ) -> Result<()> {
-        let entry = self.0.entry(incarnation).or_default();
+        let entry = self.peers.entry(incarnation).or_default();
         let outbox = match &mut entry.outbox {
             Some(outbox) if outbox.waiting().is_ok() => outbox,
             // The owner of a damaged lane reads it no more.

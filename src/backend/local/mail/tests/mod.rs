@@ -237,6 +237,42 @@ fn the_order_outlives_the_connection() {
     assert!(mail.lock_lane(0).unwrap());
 }
 
+// No other connection needs to end for that.
+#[test]
+fn a_lane_that_has_outlived_its_connections_ends_with_its_messages() {
+    let mut read = inbox();
+    let (gone, deaf) = (
+        Inbox::create(ID + 1).unwrap(),
+        Inbox::create(ID + 2).unwrap(),
+    );
+    let mut outboxes = Outboxes::default();
+    for (n, inbox) in [&read, &gone, &deaf].into_iter().enumerate() {
+        let id = ID + n as u128;
+        outboxes.join(id);
+        let open = || MailFile::of_peer(again(inbox), Kind::Plain, id);
+        outboxes.send(id, "sender", b"message", open).unwrap();
+        outboxes.leave(id);
+    }
+    // Three looks find all three, which are still awaited.
+    for _ in 0..3 {
+        outboxes.sweep();
+    }
+    assert!(!is_free(&read, 0));
+    let mail = MailFile::of_peer(again(&gone), Kind::Plain, ID + 1).unwrap();
+    only(&mut read, "sender", b"message");
+    drop(gone);
+    for _ in 0..3 {
+        outboxes.sweep();
+    }
+    assert!(is_free(&read, 0));
+    assert!(mail.lock_lane(0).unwrap());
+    let mail = MailFile::of_peer(again(&deaf), Kind::Plain, ID + 2).unwrap();
+    assert!(!mail.lock_lane(0).unwrap());
+    outboxes.join(ID + 2);
+    outboxes.sweep();
+    assert!(!mail.lock_lane(0).unwrap());
+}
+
 #[test]
 fn every_lane_is_one_sender() {
     // Each takes a descriptor.
