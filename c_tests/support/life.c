@@ -294,8 +294,17 @@ void life_end(void)
 {
     static struct mail mail[8];
     dt_region_free(base, BYTES, fd);
+    base = NULL;
     CHECK(sent <= 8);
     remote_mail(remote, mail, sent);
     for (uint64_t i = 0; i < sent; i++)
         CHECK(mail_number(&mail[i], MESSAGES) == i);
+}
+
+void life_give_up(void)
+{
+    dt_destroy(t);
+    t = NULL;
+    dt_region_free(base, BYTES, fd);
+    base = NULL;
 }

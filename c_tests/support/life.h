@@ -22,6 +22,9 @@ extern const struct life_step life_steps[LIFE_STEPS];
 
 /* Before the first step. */
 void life_begin(struct remote *peer);
+/* In place of the steps that are left: gives back what there is. */
+void life_give_up(void);
+
 /* Called, unless it is NULL, when the message of a read cannot be sent, so that the read goes on. */
 extern void (*life_lacks_room)(void);
 /* After the last one. What came to the peer is what was sent, each once and in its order. */
