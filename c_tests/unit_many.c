@@ -213,11 +213,54 @@ static void messages(void)
     pair_close(&pair);
 }
 
+/* A receiver that never asks: LOCAL stops the sender, and what NIXL throws away is counted. */
+static void a_receiver_that_never_asks(void)
+{
+    enum { COUNT = 1500, LONGEST = 65536 };
+    static uint8_t bytes[LONGEST], arena[LONGEST + 100];
+    struct pair pair = pair_open(1, 64);
+    size_t sent = 0, seen = 0, count, used, last = 0;
+    uint64_t deadline = now_ms() + BOUND_MS;
+    long before = holdings_now().rss_kib;
+    while (sent < COUNT) {
+        CHECK(now_ms() < deadline);
+        memcpy(bytes, &sent, sizeof sent);
+        dt_status status = dt_send_notif(pair.ours.t, "peer", bytes, sizeof bytes);
+        if (status == DT_OK)
+            sent++;
+        else
+            CHECK_STATUS(status, DT_ERR_BUSY);
+        if (!on_nixl() && status == DT_ERR_BUSY)
+            break;
+        pair_poll(&pair);
+    }
+    long most = holdings_now().rss_kib - before;
+    while (seen + side_stats(&pair.peer).notifs_refused < sent) {
+        dt_notif got;
+        CHECK(now_ms() < deadline);
+        side_drive(&pair.ours);
+        CHECK_OK(dt_get_new_notifs(pair.peer.t, &got, 1, arena, sizeof arena, &count, &used));
+        if (count == 0)
+            continue;
+        size_t number;
+        memcpy(&number, got.msg, sizeof number);
+        CHECK(got.msg_len == LONGEST && (seen == 0 || number > last));
+        last = number;
+        seen++;
+    }
+    printf("%zu messages to one that never asked: %zu have come, at most %ld KiB\n", sent, seen,
+           most);
+    CHECK(seen > 0 && (on_nixl() ? seen < sent : seen == sent));
+    CHECK(most < (on_nixl() ? 160 : 8) * 1024);
+    pair_close(&pair);
+}
+
 int main(void)
 {
     blocks(false);
     blocks(true);
     transfers();
     messages();
+    a_receiver_that_never_asks();
     return 0;
 }
