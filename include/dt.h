@@ -1167,6 +1167,7 @@ dt_status dt_wait(struct dt_transport *t,
  * - DT_OK
  * - DT_ERR_INVALID_ARG: t is not a transport; a pointer is misaligned, or NULL where it is needed;
  *   mode is unknown. Nothing was cancelled
+ * - DT_ERR_NO_MEMORY: nothing was cancelled
  * - DT_ERR_CLOSED
  * - DT_ERR_FORKED
  * - DT_ERR_INTERNAL
@@ -1264,8 +1265,9 @@ dt_status dt_add_remote_agent(struct dt_transport *t,
  * the library had found it complete. Messages of one transport to one agent, under one peer id,
  * come in the order in which their reads completed or dt_send_notif was called.
  *
- * While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are
- * there; polling sends it when there is room. A read without a message does not wait.
+ * While the agent has no room for the message, or this process has no memory or file descriptor to
+ * send it with, the read stays DT_XFER_PROC, though its bytes are there; polling sends it when it
+ * can. A read without a message does not wait.
  *
  * With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a
  * read.

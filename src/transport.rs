@@ -6,11 +6,11 @@
 mod inner;
 mod pull;
 
-use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustc_hash::FxHashSet;
 
 use crate::backend::open;
 use crate::backend::{Backend, ConnId, Direction, Kind, OpId, Start};
@@ -350,12 +350,22 @@ impl Transport {
     /// Gives up transfers. Returns those that are still in flight: none with `Immediate`.
     pub fn cancel(&self, ids: &[XferId], mode: CancelMode) -> Result<Vec<XferId>> {
         let mut inner = self.enter()?;
-        // An id is asked about once: a second answer could contradict the first.
-        let mut seen = HashSet::with_capacity(ids.len());
-        let once = ids.iter().copied().filter(|id| seen.insert(*id));
-        Ok(once
-            .filter(|id| inner.give_up(*id, mode) == GivenUp::No)
-            .collect())
+        // An id is asked about once: a second answer could contradict the first. First answers of
+        // "no" alone can be contradicted: what was given up is unknown the second time.
+        let mut seen = FxHashSet::default();
+        let mut still = Vec::new();
+        // What runs bounds what can stay, however many ids there are.
+        let most = ids.len().min(inner.ledger.counts().inflight as usize);
+        if seen.try_reserve(most).is_err() || still.try_reserve_exact(most).is_err() {
+            fail!(NoMemory, "no memory for a list of {most} transfers");
+        }
+        for id in ids {
+            if !seen.contains(id) && inner.give_up(*id, mode) == GivenUp::No {
+                seen.insert(*id);
+                still.push(*id);
+            }
+        }
+        Ok(still)
     }
 
     /// The counters. They also answer after [`close`](Self::close).

@@ -137,8 +137,9 @@ pub unsafe extern "C" fn dt_add_remote_agent(
 /// the library had found it complete. Messages of one transport to one agent, under one peer id,
 /// come in the order in which their reads completed or dt_send_notif was called.
 ///
-/// While the agent has no room for the message, the read stays DT_XFER_PROC, though its bytes are
-/// there; polling sends it when there is room. A read without a message does not wait.
+/// While the agent has no room for the message, or this process has no memory or file descriptor to
+/// send it with, the read stays DT_XFER_PROC, though its bytes are there; polling sends it when it
+/// can. A read without a message does not wait.
 ///
 /// With NIXL over sockets, UCX aborts the agent's process if this one is killed in the middle of a
 /// read.

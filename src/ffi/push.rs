@@ -346,6 +346,7 @@ unsafe fn report(
 /// - DT_OK
 /// - DT_ERR_INVALID_ARG: t is not a transport; a pointer is misaligned, or NULL where it is needed;
 ///   mode is unknown. Nothing was cancelled
+/// - DT_ERR_NO_MEMORY: nothing was cancelled
 /// - DT_ERR_CLOSED
 /// - DT_ERR_FORKED
 /// - DT_ERR_INTERNAL

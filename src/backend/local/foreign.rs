@@ -8,7 +8,7 @@ use rustix::fs::{
     AtFlags, FileType, MemfdFlags, Mode, OFlags, RawMode, StatxFlags, makedev, memfd_create, open,
     statx,
 };
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::errno::failed;
 use super::memory_file::above_stdio;
@@ -105,7 +105,8 @@ fn is_absent(errno: Errno) -> bool {
 /// a device whose opening waits or has effects: nothing is opened that is not a memory file.
 pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedFd, Kind)> {
     let path = format!("/proc/{pid}/fd/{}", file.fd);
-    let handle = match open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+    let open = |path: &str, how| retry_on_intr(|| open(path, how | OFlags::CLOEXEC, Mode::empty()));
+    let handle = match open(&path, OFlags::PATH) {
         Ok(handle) => handle,
         Err(Errno::NOENT | Errno::SRCH) => {
             fail!(
@@ -143,8 +144,7 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
         );
     };
     let again = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    let opened = open(&again, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-    match opened.and_then(above_stdio) {
+    match open(&again, OFlags::RDWR).and_then(above_stdio) {
         Ok(opened) => Ok((opened, kind)),
         Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
             Unavailable,

@@ -207,8 +207,8 @@ impl Slot {
 
     /// True when the owner of the page still has it open.
     pub(super) fn is_owned(&self) -> bool {
-        // An error would be one of the arguments, which never change: count it as the end.
-        is_locked(&self.file, OWNER_BYTE).unwrap_or(false)
+        // The kernel needs memory to answer. Without an answer nothing has changed.
+        is_locked(&self.file, OWNER_BYTE).unwrap_or(true)
     }
 
     /// False as soon as the owner has shut its gate.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
-use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use super::errno::failed;
@@ -30,7 +30,7 @@ pub(super) fn create(what: &str, name: &str, bytes: u64) -> Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let file = memfd_create(name, flags).map_err(refused("memfd_create"))?;
     let file = above_stdio(file).map_err(refused("a descriptor for it"))?;
-    ftruncate(&file, bytes).map_err(refused("ftruncate"))?;
+    retry_on_intr(|| ftruncate(&file, bytes)).map_err(refused("ftruncate"))?;
     // The last seal keeps others from adding seals: a peer could otherwise forbid writing.
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
     fcntl_add_seals(&file, seals).map_err(refused("sealing its size"))?;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
+use super::errno::failed;
 use super::mapping::Mapping;
 use crate::error::{Result, fail};
 
@@ -68,6 +69,6 @@ pub(super) fn sealed_size(file: impl AsFd, what: &str) -> Result<u64> {
     }
     match fstat(&file) {
         Ok(stat) => Ok(stat.st_size as u64),
-        Err(errno) => fail!(PeerLost, "{what} cannot be looked at: {errno}"),
+        Err(errno) => Err(failed(format!("looking at {what}"), errno)),
     }
 }

@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
+//! - `library`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
 //!   process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
@@ -31,6 +31,7 @@ mod mail;
 mod metadata;
 mod pace;
 mod piece;
+mod room;
 mod signals;
 mod users;
 mod work;
@@ -131,6 +132,7 @@ impl Nixl {
                 "agent_name is {agent_name:?}, but NIXL needs at least one byte and no NUL"
             );
         }
+        room::for_agent(config.num_threads, config.progress_thread)?;
         let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
         let (engine, metadata) = Engine::create(agent_name, region, config)
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
@@ -301,6 +303,7 @@ impl Backend for Nixl {
             );
         }
         self.check_name(&metadata, replaces)?;
+        room::for_peer()?;
         // Longer than our own name, and different for every connection: it is no other agent's.
         let alias = format!("{}>{}", self.name, conn.0);
         let (bare, whole) = (metadata.without_memory(&alias), metadata.renamed(&alias));

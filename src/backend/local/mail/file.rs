@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate};
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Resource, getrlimit};
 
 use super::frames::{RING, stretches};
@@ -76,7 +76,8 @@ impl MailFile {
         let refused =
             |step: &'static str| move |errno: Errno| failed(format!("{WHAT}: {step}"), errno);
         let file = memory_file::create(WHAT, "dt-mail", DIRECTORY + lanes * RING)?;
-        fallocate(&file, FallocateFlags::empty(), 0, DIRECTORY)
+        // A signal that comes at the wrong moment ends it.
+        retry_on_intr(|| fallocate(&file, FallocateFlags::empty(), 0, DIRECTORY))
             .map_err(refused("memory for it"))?;
         // Nobody else knows the file yet.
         lock(&file, OWNER_BYTE).map_err(refused("locking it"))?;
@@ -201,8 +202,8 @@ impl MailFile {
 
     /// True when the owner of the file still has it, or a child that it forked.
     pub(super) fn is_owned(&self) -> bool {
-        // An error would be one of the arguments, which never change: count it as the end.
-        is_locked(&self.file, OWNER_BYTE).unwrap_or(false)
+        // The kernel needs memory to answer. Without an answer nothing has changed.
+        is_locked(&self.file, OWNER_BYTE).unwrap_or(true)
     }
 
     /// The owner's last word.
