@@ -312,5 +312,7 @@ impl<'a> Records<'a> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,10 @@ mod address;
 mod coverage;
 mod engine;
 mod exit;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    pub use super::metadata::fuzz::nixl_metadata;
+}
 mod lane;
 mod library;
 mod mail;
