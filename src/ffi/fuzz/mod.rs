@@ -24,6 +24,7 @@ const MOST_CALLS: usize = 200;
 
 /// Choices of a program.
 pub fn calls(data: &[u8]) {
+    let before = open_files();
     let mut input = Input::new(data);
     let mut world = World::new(&mut input);
     for _ in 0..MOST_CALLS {
@@ -34,6 +35,13 @@ pub fn calls(data: &[u8]) {
         world.check_memory();
     }
     world.end();
+    assert_eq!(open_files(), before, "file descriptors");
+}
+
+/// How many files are open; other tests of this process have their own.
+fn open_files() -> Option<usize> {
+    let files = || std::fs::read_dir("/proc/self/fd").ok().map(Iterator::count);
+    cfg!(fuzzing).then(files).flatten()
 }
 
 impl World {
