@@ -17,8 +17,6 @@ use crate::fuzz::Input;
 
 /// Bounds every wait: what takes so long is stuck.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Regions that are larger are not looked at after every call.
-const SMALL: usize = 64 << 10;
 
 /// What a program that uses the library knows.
 pub(super) struct World {
@@ -138,7 +136,7 @@ impl World {
         };
         let block_len = [64, 1, 4096, 7, 72 << 10][input.below(5)];
         for _ in 0..2 {
-            let blocks = 1 + input.below(if block_len > SMALL { 6 } else { 16 });
+            let blocks = 1 + input.below(if block_len > 4096 { 6 } else { 16 });
             world.create(blocks, block_len, input);
         }
         world
@@ -256,12 +254,6 @@ impl World {
 
     /// Every block that no transfer may change is as it was; the others hold old and new bytes.
     pub(super) fn check_memory(&self) {
-        if self.nodes.iter().all(|node| node.memory.bytes <= SMALL) {
-            self.check_all_memory();
-        }
-    }
-
-    fn check_all_memory(&self) {
         for (index, node) in self.nodes.iter().enumerate() {
             let changing = |block: usize| {
                 self.xfers
@@ -322,7 +314,7 @@ impl World {
                 }
             }
         }
-        self.check_all_memory();
+        self.check_memory();
         for node in 0..self.nodes.len() {
             self.receive_all(node);
         }

@@ -124,13 +124,14 @@ fn names_and_memory_types_are_checked() {
 // The sentence has 511 bytes for all, and whoever sent the blob chose how long its parts are.
 #[test]
 fn refusals_show_the_beginning_of_what_is_wrong() {
-    let long = vec![1u8; 1 << 20];
     for (key, nth) in [("t", 0), ("", 0), ("bknd", 0), ("nixlDList", 0)] {
-        let blob = blob_with(key, nth, &long);
-        let (error, peak) = measured(|| refused(&blob));
-        assert!(error.message.contains(r#"\u{1}"..."#), "{error}");
-        assert!(error.message.len() < 512, "{error}");
-        assert!(peak < SENTENCE, "{peak} bytes for {error}");
+        for (byte, shown) in [(1, r#"\u{1}"..."#), (0xff, "\u{fffd}\"...")] {
+            let blob = blob_with(key, nth, &vec![byte; 1 << 20]);
+            let (error, peak) = measured(|| refused(&blob));
+            assert!(error.message.contains(shown), "{error}");
+            assert!(error.message.len() < 512, "{error}");
+            assert!(peak < 2 * SENTENCE, "{peak} bytes for {error}");
+        }
     }
     let name = vec![1u8; MAX_NAME];
     let blob = blob_with("Agent", 0, &name);
