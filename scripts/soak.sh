@@ -58,8 +58,8 @@ fuzz_one() {
     cargo fuzz run "$target" "fuzz/found/$target" "fuzz/corpus/$target" -- "${options[@]}" \
         -max_total_time=$(($2 * 60)) -timeout=60 -malloc_limit_mb=512 -print_final_stats=1 \
         > "$log" 2>&1 || status=$?
-    awk '/cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") last = $(i + 1)
-                   if (first == "") first = last }
+    awk '/ cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") last = $(i + 1) }
+         / INITED / || first == "" { first = last }
          /^stat::number_of_executed_units/ { runs = $2 }
          /^stat::average_exec_per_sec/ { rate = $2 }
          /^stat::new_units_added/ { added = $2 }
