@@ -179,7 +179,8 @@ impl World {
     }
 
     pub(super) fn wait(&mut self, input: &mut Input) {
-        let timeout = input.below(3) as u32;
+        // Sleeping is slow, and mostly there is nothing to wait for.
+        let timeout = u32::from(input.one_in(8));
         self.poll_or_wait(input, Some(timeout));
     }
 

@@ -307,7 +307,7 @@ impl World {
         for node in 0..self.nodes.len() {
             while !self.nodes[node].closed && self.has_open(node) {
                 assert!(Instant::now() < deadline, "transfers that never end");
-                self.wait_for_some(node);
+                self.drive(node);
                 self.check_posted(node);
                 for other in 0..self.nodes.len() {
                     self.receive_all(other);
@@ -335,7 +335,8 @@ impl World {
         own.any(|xfer| !xfer.posted || xfer.state.is_none())
     }
 
-    fn wait_for_some(&mut self, node: usize) {
+    /// A wait without patience: LOCAL does all the work itself.
+    fn drive(&mut self, node: usize) {
         let mut buf = [const { MaybeUninit::<dt_completion>::uninit() }; 4];
         let mut count = usize::MAX;
         let handle = self.nodes[node].handle;
@@ -346,7 +347,7 @@ impl World {
                 ptr::null(),
                 buf.as_mut_ptr().cast(),
                 4,
-                1,
+                0,
                 &raw mut count,
             )
         };
