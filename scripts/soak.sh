@@ -17,9 +17,9 @@ END
     exit 2
 }
 
-# Real processes for some minutes, on one setting or on all three side by side. What a failed run did
+# soak_chaos [--minutes N] [--seed S] [--backend B]: real processes, on one setting or on all three side by side. What a failed run did
 # last is in build/chaos-SETTING.journal.
-chaos() {
+soak_chaos() {
     local minutes=10 seed=0 backend="" settings=(local nixl nixl_tcp) setting program pids=() failed=0
     while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || usage
@@ -60,7 +60,62 @@ chaos() {
     return $failed
 }
 
+# soak_fuzz [--minutes N] [TARGET...]
+soak_fuzz() {
+    local minutes=10 target failed=0 targets=()
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --minutes) minutes=${2:?} && shift 2 ;;
+            -*) usage ;;
+            *) targets+=("$1") && shift ;;
+        esac
+    done
+    need_rust
+    need_libclang
+    need_tools c++
+    if ! cargo fuzz --version > /dev/null 2>&1; then
+        say "installing cargo-fuzz, for this user"
+        cargo install cargo-fuzz --locked --quiet ||
+            die "cargo-fuzz could not be installed; do it in another way, then try again"
+    fi
+    # The sanitizer is no stable feature; it works all the same.
+    export RUSTC_BOOTSTRAP=1
+    [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(cargo fuzz list)
+    say "building the targets"
+    for target in "${targets[@]}"; do
+        cargo fuzz build "$target" || die "there is no target $target, or it cannot be built"
+    done
+    for target in "${targets[@]}"; do
+        fuzz_one "$target" "$minutes" || failed=1
+    done
+    return "$failed"
+}
+
+# fuzz_one TARGET MINUTES: what it finds goes to fuzz/found, what breaks to fuzz/artifacts.
+fuzz_one() {
+    local target=$1 log=build/fuzz-$1.log options=() status=0
+    mkdir -p build "fuzz/found/$target"
+    [ ! -f "fuzz/dictionaries/$target.dict" ] ||
+        options+=("-dict=fuzz/dictionaries/$target.dict")
+    say "$target, for $2 minutes; the log is $log"
+    cargo fuzz run "$target" "fuzz/found/$target" "fuzz/corpus/$target" -- "${options[@]}" \
+        -max_total_time=$(($2 * 60)) -timeout=60 -malloc_limit_mb=512 -print_final_stats=1 \
+        > "$log" 2>&1 || status=$?
+    awk '/ cov: / { for (i = 1; i < NF; i++) if ($i == "cov:") last = $(i + 1) }
+         / INITED / || first == "" { first = last }
+         /^stat::number_of_executed_units/ { runs = $2 }
+         /^stat::average_exec_per_sec/ { rate = $2 }
+         /^stat::new_units_added/ { added = $2 }
+         END { printf "%d executions, %d a second; edges covered: %d, %d of them new; %d new inputs\n",
+                      runs, rate, last, last - first, added }' "$log"
+    [ "$status" -eq 0 ] && return
+    grep -E 'panicked at|ERROR: |Test unit written' -A 1 "$log" | head -n 20 || true
+    say "$target: broken; the input is in fuzz/artifacts/$target"
+    return 1
+}
+
 case ${1:-} in
-    chaos) shift && chaos "$@" ;;
+    chaos) shift && soak_chaos "$@" ;;
+    fuzz) shift && soak_fuzz "$@" ;;
     *) usage ;;
 esac

@@ -206,5 +206,7 @@ fn foreign(marker: Marker) -> String {
     format!("is MessagePack's {marker:?}")
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

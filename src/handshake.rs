@@ -265,5 +265,7 @@ impl<'a> Fields<'a> {
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -22,6 +22,8 @@ pub mod error;
 pub mod extents;
 mod ffi;
 pub mod fingerprint;
+#[cfg(any(test, fuzzing))]
+pub mod fuzz;
 pub mod handshake;
 pub mod layout;
 pub mod ledger;

@@ -15,6 +15,8 @@
 
 mod args;
 mod fingerprint;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod guard;
 mod handle;
 mod handshake;

@@ -14,6 +14,8 @@
 
 mod canonical;
 mod float;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod members;
 mod strings;
 #[cfg(test)]

@@ -126,14 +126,7 @@ impl Metadata {
         let body = serde_json::to_vec(&body).map_err(|error| {
             Error::new(Status::Internal, format!("cannot write metadata: {error}"))
         })?;
-        let mut blob = Vec::with_capacity(HEADER + body.len() + CHECKSUM);
-        blob.extend_from_slice(MAGIC);
-        blob.extend_from_slice(&VERSION.to_le_bytes());
-        blob.extend_from_slice(&(body.len() as u32).to_le_bytes());
-        blob.extend_from_slice(&body);
-        let sum = checksum(&blob);
-        blob.extend_from_slice(&sum);
-        Ok(blob)
+        Ok(frame(VERSION, &body))
     }
 
     /// Takes apart what claims to be metadata.
@@ -284,6 +277,18 @@ impl Metadata {
     }
 }
 
+/// The bytes around a body.
+fn frame(version: u32, body: &[u8]) -> Vec<u8> {
+    let mut blob = Vec::with_capacity(HEADER + body.len() + CHECKSUM);
+    blob.extend_from_slice(MAGIC);
+    blob.extend_from_slice(&version.to_le_bytes());
+    blob.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    blob.extend_from_slice(body);
+    let sum = checksum(&blob);
+    blob.extend_from_slice(&sum);
+    blob
+}
+
 fn check_name(name: &str) -> Result<()> {
     if name.len() > MAX_NAME {
         fail!(
@@ -314,6 +319,8 @@ fn checksum(bytes: &[u8]) -> [u8; CHECKSUM] {
     std::array::from_fn(|i| digest[i])
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,17 +356,6 @@ mod tests {
                 offset: page_size() * 3,
             }),
         }
-    }
-
-    /// A frame around any body.
-    fn frame(version: u32, body: &[u8]) -> Vec<u8> {
-        let mut blob = MAGIC.to_vec();
-        blob.extend(version.to_le_bytes());
-        blob.extend((body.len() as u32).to_le_bytes());
-        blob.extend(body);
-        let sum = checksum(&blob);
-        blob.extend(sum);
-        blob
     }
 
     fn body_of(blob: &[u8]) -> String {

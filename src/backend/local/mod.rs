@@ -22,6 +22,11 @@ mod copy;
 mod errno;
 mod foreign;
 mod fuse;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    pub use super::mail::fuzz::local_mail;
+    pub use super::metadata::fuzz::local_metadata;
+}
 mod gate;
 mod identity;
 mod locks;

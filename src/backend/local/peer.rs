@@ -12,7 +12,7 @@ use super::reach::{Reach, check_range, same_process};
 use super::registry;
 use super::space::Space;
 use crate::backend::Direction;
-use crate::error::{Result, Status, fail};
+use crate::error::{Quoted, Result, Status, fail};
 use crate::extents::Cursor;
 use crate::layout::Layout;
 use crate::log::log;
@@ -64,7 +64,7 @@ impl Peer {
                 let reach = same_process(&entry, remote)?;
                 let (control, _) = open_memory(own.pid(), entry.control, CONTROL)?;
                 let slot = Slot::claim(control, metadata.incarnation, digest, own)?;
-                let name = format!("{:?} (this process)", metadata.agent_name);
+                let name = format!("{} (this process)", Quoted(&metadata.agent_name));
                 let peer = Peer {
                     slot,
                     reach,
@@ -104,7 +104,7 @@ impl Peer {
             fail!(PeerLost, "the peer has closed its transport meanwhile")
         }
         let (reach, why) = opened?;
-        let name = format!("{:?} (process {})", metadata.agent_name, id.pid());
+        let name = format!("{} (process {})", Quoted(&metadata.agent_name), id.pid());
         Ok((
             Peer {
                 slot,

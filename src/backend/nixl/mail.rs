@@ -182,8 +182,8 @@ impl Nixl {
             self.check_lane(conn)?;
             fail!(
                 Busy,
-                "no message can be sent to the NIXL agent {:?} now: {obstacle}; poll and try again",
-                self.lanes[&conn].agent
+                "no message can be sent to the NIXL agent {} now: {obstacle}; poll and try again",
+                Quoted(&self.lanes[&conn].agent)
             );
         }
         let (Some(engine), Some(lane)) = (&self.engine, self.lanes.get_mut(&conn)) else {
@@ -333,8 +333,8 @@ impl Nixl {
         };
         fail!(
             Timeout,
-            "messages to the NIXL agent {:?}{more} have not arrived yet",
-            first.agent
+            "messages to the NIXL agent {}{more} have not arrived yet",
+            Quoted(&first.agent)
         )
     }
 }

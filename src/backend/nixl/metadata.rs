@@ -9,7 +9,7 @@
 
 use super::coverage::Coverage;
 use crate::backend::MAX_NAME;
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::handshake::check_is_metadata;
 use crate::layout::Layout;
 
@@ -83,7 +83,8 @@ impl<'a> Metadata<'a> {
         if backends != 1 {
             fail!(
                 Incompatible,
-                "agent metadata of {agent:?}: {backends} NIXL backends, but a peer needs exactly one, {plugin}"
+                "agent metadata of {}: {backends} NIXL backends, but a peer needs exactly one, {plugin}",
+                Quoted(agent)
             );
         }
         check_plugin(agent, records.take("t")?, plugin)?;
@@ -91,7 +92,8 @@ impl<'a> Metadata<'a> {
         if address.is_empty() || address.len() > MAX_ADDRESS {
             fail!(
                 InvalidArg,
-                "agent metadata of {agent:?}: its address has {} bytes, but it can have 1 to {MAX_ADDRESS}",
+                "agent metadata of {}: its address has {} bytes, but it can have 1 to {MAX_ADDRESS}",
+                Quoted(agent),
                 address.len()
             );
         }
@@ -102,7 +104,8 @@ impl<'a> Metadata<'a> {
         if sections != 1 {
             fail!(
                 Incompatible,
-                "agent metadata of {agent:?}: {sections} kinds of registered memory, but a peer needs exactly one, host memory"
+                "agent metadata of {}: {sections} kinds of registered memory, but a peer needs exactly one, host memory",
+                Quoted(agent)
             );
         }
         check_plugin(agent, records.take("bknd")?, plugin)?;
@@ -111,7 +114,8 @@ impl<'a> Metadata<'a> {
         if memory != HOST_MEMORY {
             fail!(
                 Incompatible,
-                "agent metadata of {agent:?}: its registered memory is of NIXL's type {memory}, but only host memory ({HOST_MEMORY}) is served"
+                "agent metadata of {}: its registered memory is of NIXL's type {memory}, but only host memory ({HOST_MEMORY}) is served",
+                Quoted(agent)
             );
         }
         let count = records.take_u64("n")?;
@@ -119,7 +123,8 @@ impl<'a> Metadata<'a> {
         if count == 0 || count > records.left.len() as u64 {
             fail!(
                 InvalidArg,
-                "agent metadata of {agent:?}: {count} registered regions in {} bytes",
+                "agent metadata of {}: {count} registered regions in {} bytes",
+                Quoted(agent),
                 records.left.len()
             );
         }
@@ -130,7 +135,8 @@ impl<'a> Metadata<'a> {
         if !records.left.is_empty() {
             fail!(
                 InvalidArg,
-                "agent metadata of {agent:?}: {} bytes follow after its end",
+                "agent metadata of {}: {} bytes follow after its end",
+                Quoted(agent),
                 records.left.len()
             );
         }
@@ -151,8 +157,8 @@ impl<'a> Metadata<'a> {
                 .map(|(start, end)| format!("{start:#x}..{end:#x}"))
                 .collect();
             let message = format!(
-                "agent {:?} did not register all of block {block}, {address:#x}..{:#x}; it has {} region(s) of host memory: {}",
-                self.agent,
+                "agent {} did not register all of block {block}, {address:#x}..{:#x}; it has {} region(s) of host memory: {}",
+                Quoted(self.agent),
                 address + remote.block_len(),
                 self.regions.len(),
                 registered.join(", ")
@@ -182,11 +188,18 @@ fn check_plugin(agent: &str, found: &[u8], plugin: &str) -> Result<()> {
     if found != plugin.as_bytes() {
         fail!(
             Incompatible,
-            "agent metadata of {agent:?}: its NIXL backend is {:?}, but the one here is {plugin:?}",
-            String::from_utf8_lossy(found)
+            "agent metadata of {}: its NIXL backend is {}, but the one here is {plugin:?}",
+            Quoted(agent),
+            shown(found)
         );
     }
     Ok(())
+}
+
+/// What stands where something else belongs, for a sentence: no more of it than is shown.
+fn shown(found: &[u8]) -> String {
+    let beginning = String::from_utf8_lossy(&found[..found.len().min(200)]);
+    Quoted(&beginning).to_string()
 }
 
 /// Start and end of a registered region; `None` for one that no block can lie in.
@@ -194,7 +207,8 @@ fn region(agent: &str, bytes: &[u8], plugin: &str) -> Result<Option<(u64, u64)>>
     let Some((header, rkey)) = bytes.split_at_checked(REGION_HEADER) else {
         fail!(
             InvalidArg,
-            "agent metadata of {agent:?}: a region record of {} bytes, but it has at least {REGION_HEADER}",
+            "agent metadata of {}: a region record of {} bytes, but it has at least {REGION_HEADER}",
+            Quoted(agent),
             bytes.len()
         );
     };
@@ -205,7 +219,8 @@ fn region(agent: &str, bytes: &[u8], plugin: &str) -> Result<Option<(u64, u64)>>
         Some(end) if start != 0 && len != 0 => end,
         _ => fail!(
             InvalidArg,
-            "agent metadata of {agent:?}: a region of {len} bytes at {start:#x} has no place in 64-bit addresses"
+            "agent metadata of {}: a region of {len} bytes at {start:#x} has no place in 64-bit addresses",
+            Quoted(agent)
         ),
     };
     if plugin == "UCX" {
@@ -242,7 +257,8 @@ fn check_rkey(agent: &str, rkey: &[u8]) -> Result<()> {
     if fits().is_none() {
         fail!(
             InvalidArg,
-            "agent metadata of {agent:?}: a remote key of {} bytes is malformed",
+            "agent metadata of {}: a remote key of {} bytes is malformed",
+            Quoted(agent),
             rkey.len()
         );
     }
@@ -303,14 +319,16 @@ impl<'a> Records<'a> {
         if found != expected {
             fail!(
                 InvalidArg,
-                "agent metadata: record {key:?} holds {:?} in place of {:?}",
-                String::from_utf8_lossy(found),
-                String::from_utf8_lossy(expected)
+                "agent metadata: record {key:?} holds {} in place of {}",
+                shown(found),
+                shown(expected)
             );
         }
         Ok(())
     }
 }
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,10 @@ mod address;
 mod coverage;
 mod engine;
 mod exit;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz {
+    pub use super::metadata::fuzz::nixl_metadata;
+}
 mod lane;
 mod library;
 mod mail;
@@ -49,7 +53,7 @@ use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
-use crate::error::{Error, Result, Status, fail};
+use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::{Cursor, Piece, Runs};
 use crate::layout::Layout;
 use crate::log::log;
@@ -180,7 +184,8 @@ impl Nixl {
         if agent == self.name {
             fail!(
                 InvalidArg,
-                "the agent metadata is that of {agent:?}, which is this transport's own name: NIXL reaches other agents only, and each needs a name of its own"
+                "the agent metadata is that of {}, which is this transport's own name: NIXL reaches other agents only, and each needs a name of its own",
+                Quoted(agent)
             );
         }
         let rival = self.lanes.iter().find(|(conn, lane)| {
@@ -193,7 +198,8 @@ impl Nixl {
         if rival.is_some() {
             fail!(
                 Incompatible,
-                "another peer with the agent name {agent:?} is registered and has another address; if that agent was restarted, remove the peer first"
+                "another peer with the agent name {} is registered and has another address; if that agent was restarted, remove the peer first",
+                Quoted(agent)
             );
         }
         Ok(())
@@ -298,8 +304,8 @@ impl Backend for Nixl {
         {
             fail!(
                 InvalidArg,
-                "agent metadata of {:?}: its UCX address is malformed, or of another UCX version's form",
-                metadata.agent
+                "agent metadata of {}: its UCX address is malformed, or of another UCX version's form",
+                Quoted(metadata.agent)
             );
         }
         self.check_name(&metadata, replaces)?;
@@ -310,11 +316,11 @@ impl Backend for Nixl {
         let engine = self.engine.as_ref().expect("it was looked at");
         engine
             .load(&bare, &whole, &alias)
-            .map_err(|error| error.context(format_args!("agent {:?}", metadata.agent)))?;
+            .map_err(|error| error.context(format_args!("agent {}", Quoted(metadata.agent))))?;
         log!(
             Info,
-            "NIXL agent {:?} is known to NIXL as {alias:?}",
-            metadata.agent
+            "NIXL agent {} is known to NIXL as {alias:?}",
+            Quoted(metadata.agent)
         );
         let lane = Lane {
             alias,

@@ -180,8 +180,8 @@ impl Nixl {
             let error = Error::new(
                 Status::PeerLost,
                 format!(
-                    "the NIXL agent {:?} is gone: it died or closed, or its memory cannot be reached any more",
-                    lane.agent
+                    "the NIXL agent {} is gone: it died or closed, or its memory cannot be reached any more",
+                    Quoted(&lane.agent)
                 ),
             );
             let told = error.clone();

@@ -18,6 +18,8 @@
 
 mod file;
 mod frames;
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 mod inbox;
 mod outbox;
 

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::fuzz::SENTENCE;
+use crate::fuzz::meter::measured;
 use crate::region::Region;
 
 const BASE: u64 = 0x7f00_0000_1000;
@@ -116,6 +118,30 @@ fn names_and_memory_types_are_checked() {
         let error = refused(&blob_with(key, nth, b"LIBFABRIC"));
         assert_eq!(error.status, Status::Incompatible);
         assert!(error.message.contains("LIBFABRIC"), "{error}");
+    }
+}
+
+// The sentence has 511 bytes for all, and whoever sent the blob chose how long its parts are.
+#[test]
+fn refusals_show_the_beginning_of_what_is_wrong() {
+    for (key, nth) in [("t", 0), ("", 0), ("bknd", 0), ("nixlDList", 0)] {
+        for (byte, shown) in [(1, r#"\u{1}"..."#), (0xff, "\u{fffd}\"...")] {
+            let blob = blob_with(key, nth, &vec![byte; 1 << 20]);
+            let (error, peak) = measured(|| refused(&blob));
+            assert!(error.message.contains(shown), "{error}");
+            assert!(error.message.len() < 512, "{error}");
+            assert!(peak < 2 * SENTENCE, "{peak} bytes for {error}");
+        }
+    }
+    let name = vec![1u8; MAX_NAME];
+    let blob = blob_with("Agent", 0, &name);
+    let claim = Region::new(1, 1, 1).unwrap().into();
+    let metadata = Metadata::parse(&blob, "UCX").unwrap();
+    let uncovered = metadata.check_covers(&claim).err().unwrap();
+    let other = Metadata::parse(&blob, "LIBFABRIC").unwrap_err();
+    for (error, telling) in [(uncovered, "region(s)"), (other, "LIBFABRIC")] {
+        let seen = error.message.find(telling);
+        assert!(seen.is_some_and(|at| at < 500), "{error}");
     }
 }
 
