@@ -7,6 +7,7 @@
 //!   metadata that was loaded for it ([`Engine::knows`]).
 
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use nixl_sys::{
@@ -17,6 +18,7 @@ use rustc_hash::FxHashSet;
 
 use super::NixlConfig;
 use super::coverage::Coverage;
+use super::exit::{self, Step};
 use super::mail::Inbox;
 use super::users::User;
 use crate::backend::Direction;
@@ -85,6 +87,10 @@ impl Engine {
             },
         )
         .map_err(|error| stage(format_args!("create the agent {name:?}"), &error))?;
+        // If the exit has begun by now, what the agent stands on is gone. Later, the exit waits.
+        let agent = ManuallyDrop::new(agent);
+        exit::watch(Step::Agent)?;
+        let agent = ManuallyDrop::into_inner(agent);
 
         let mut params = Vec::new();
         if config.num_threads > 0 {
@@ -98,6 +104,7 @@ impl Engine {
         let backend = Params::from(params)
             .and_then(|params| agent.create_backend(plugin, &params))
             .map_err(|error| no_backend(plugin, &error))?;
+        exit::watch(Step::Backend)?;
 
         let mut hint = OptArgs::new().map_err(|error| stage("allocate", &error))?;
         hint.add_backend(&backend)
