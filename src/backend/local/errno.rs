@@ -38,7 +38,9 @@ pub(super) fn unreadable(path: &str, error: &std::io::Error) -> Error {
         errno if status_of(errno) == Status::NoMemory => failed(format!("reading {path}"), errno),
         errno => Error::new(
             Status::Unavailable,
-            format!("cannot read {path}: {errno}; LOCAL needs /proc to know its peers by"),
+            format!(
+                "cannot read {path}: {errno}; /proc is needed to know processes and their memory by"
+            ),
         ),
     }
 }

@@ -304,7 +304,7 @@ impl Backend for Nixl {
         {
             fail!(
                 InvalidArg,
-                "agent metadata of {:?}: its UCX address is malformed, or of another UCX version's form",
+                "agent metadata of {:?}: its UCX address is malformed, of another UCX version's form, or of a network that this process does not see",
                 metadata.agent
             );
         }
