@@ -149,7 +149,9 @@ static void in_the_child(uint64_t number)
         dt_destroy(node.transport);
     if (!on_nixl())
         own_transport();
-    if (number % 4 < 2)
+    /* With NIXL, exit is not safe here: a child was seen to hang, and NIXL and UCX have locks of their
+     * own, which threads that do not exist here may hold. */
+    if (on_nixl() || number % 4 < 2)
         _exit(0);
     exit(0);
 }
