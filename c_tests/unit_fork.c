@@ -1,4 +1,6 @@
 /* A transport in a forked child: refused there, unharmed here. */
+#include <pthread.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +26,59 @@ static void a_child_of_an_idle_process(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+static atomic_int entered;
+static atomic_bool go_on;
+
+static void hold(dt_log_level level, const char *message, void *user)
+{
+    (void)level, (void)message, (void)user;
+    entered++;
+    while (!go_on)
+        sched_yield();
+}
+
+static void *log_something(void *unused)
+{
+    struct pair pair = pair_open(4, 64);
+    (void)unused;
+    pair_close(&pair);
+    return NULL;
+}
+
+/* A thread that is inside the log callback does not exist in the child: nobody waits for it there. */
+static void forked_while_a_thread_logs(void)
+{
+    pthread_t thread;
+    int status;
+    dt_set_log_callback(hold, NULL, DT_LOG_DEBUG);
+    CHECK(pthread_create(&thread, NULL, log_something, NULL) == 0);
+    while (entered == 0)
+        sched_yield();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        alarm(BOUND_MS / 1000);
+        /* The child's own calls are logged as the parent's were. */
+        go_on = true;
+        int before = entered;
+        dt_transport *t = NULL;
+        static uint8_t region[4096];
+        dt_options options = test_options();
+        options.backend = DT_BACKEND_LOCAL;
+        CHECK_OK(dt_create(region, 1, sizeof region, &options, &t));
+        CHECK(entered > before);
+        dt_set_log_callback(NULL, NULL, DT_LOG_OFF);
+        before = entered;
+        dt_destroy(t);
+        CHECK(entered == before);
+        exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    go_on = true;
+    CHECK(pthread_join(thread, NULL) == 0);
+    dt_set_log_callback(NULL, NULL, DT_LOG_OFF);
+}
+
 int main(void)
 {
     long fds = holdings_now().fds;
@@ -34,7 +89,8 @@ int main(void)
     CHECK(child >= 0);
     if (child == 0) {
         expect_all_refused(pair.ours.t, DT_ERR_FORKED, "fork");
-        CHECK(dt_num_blocks(pair.ours.t) == 4);
+        expect_none_left_out();
+        expect_rest_answers(pair.ours.t, (uint64_t)(uintptr_t)pair.ours.base, 4, (size_t)4 << 20);
         dt_destroy(pair.ours.t);
         dt_destroy(pair.peer.t);
         /* Of NIXL's transports the child has sockets that it must not touch. */
@@ -68,5 +124,6 @@ int main(void)
     CHECK(on_nixl() || holdings_now().fds == fds);
     if (on_nixl())
         a_child_of_an_idle_process();
+    forked_while_a_thread_logs();
     return 0;
 }

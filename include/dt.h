@@ -76,9 +76,10 @@
  * atexit functions, no threads of its own, nothing on stdout. Nothing goes to stderr, unless no log
  * callback was set and the environment variable DT_LOG asks for it. NIXL is the exception: once it
  * is loaded, it stays, and prints its own errors on stderr (NIXL_LOG_LEVEL). A function of atexit
- * notes when NIXL cannot be called any more, so that transports may be closed late. As long as
- * there are transports over it, its UCX has one thread, which sleeps until a connection needs it,
- * and those of dt_options.progress_thread and nixl_num_threads. Programs that the process starts
+ * notes when NIXL cannot be called any more, so that transports may be closed late and other
+ * threads may go on calling; it waits for calls that are under way (at most 5 s). As long as there
+ * are transports over it, its UCX has one thread, which sleeps until a connection needs it, and
+ * those of dt_options.progress_thread and nixl_num_threads. Programs that the process starts
  * inherit UCX's sockets, so that peers may not notice its death before theirs. UCX is told two
  * things, unless the user has set them: not to print (UCX_LOG_LEVEL), and, where there is no RDMA
  * device, not to load the module for RDMA, which would crash when the process exits (UCX_MODULES).
@@ -132,8 +133,11 @@
  * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
  * parent. The child may make transports of its own; with NIXL only if its parent had none open
  * then, for UCX does not work in the child otherwise, and dt_create says so (DT_ERR_UNAVAILABLE).
- * As always after a fork in a program with threads, the child must not have been forked while
- * another thread was inside the library, unless it calls exec at once.
+ * All that holds also when other threads were inside the library at the fork: no call of the child
+ * waits for a thread that does not exist there. Two things are lost then: dt_destroy gives nothing
+ * back of a transport that another thread was just using, and the log is off if another thread was
+ * just setting its callback. With NIXL the child must not make transports if another thread was
+ * inside dt_create.
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS

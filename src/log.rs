@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use once_cell::sync::Lazy;
 use parking_lot::RwLock;
+
+use crate::process::PerProcess;
 
 /// Severity, from what a person must see to what only a debugging one wants.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -28,8 +29,9 @@ pub enum Level {
 }
 
 /// Where messages go.
-pub type Sink = Box<dyn Fn(Level, &CStr) + Send + Sync>;
+pub type Sink = Arc<dyn Fn(Level, &CStr) + Send + Sync>;
 
+#[derive(Clone)]
 enum Target {
     /// Nobody has set a callback: `$DT_LOG` decides, and stderr shows.
     Environment,
@@ -40,12 +42,24 @@ enum Target {
     },
 }
 
-static TARGET: Lazy<RwLock<Arc<Target>>> = Lazy::new(|| RwLock::new(Arc::new(Target::Environment)));
+/// A child goes on with the parent's target, but has no part in its shares: threads that do not exist
+/// in the child may have some. Where the parent was just changing it, no callback is the right one.
+static TARGET: PerProcess<RwLock<Arc<Target>>> = PerProcess::new(|parents| {
+    let target = match parents.map(RwLock::try_read) {
+        None => Target::Environment,
+        Some(None) => Target::Off,
+        Some(Some(parents)) => Target::clone(&parents),
+    };
+    RwLock::new(Arc::new(target))
+});
 /// The highest level that is wanted; `UNREAD` until `$DT_LOG` was looked at.
 static MAX_LEVEL: AtomicI32 = AtomicI32::new(UNREAD);
 const UNREAD: i32 = -1;
 
-static ENVIRONMENT_LEVEL: Lazy<i32> = Lazy::new(|| {
+static ENVIRONMENT_LEVEL: PerProcess<i32> =
+    PerProcess::new(|parents| parents.copied().unwrap_or_else(environment_level));
+
+fn environment_level() -> i32 {
     let Ok(wanted) = std::env::var("DT_LOG") else {
         return 0;
     };
@@ -64,7 +78,7 @@ static ENVIRONMENT_LEVEL: Lazy<i32> = Lazy::new(|| {
             Level::Warn as i32
         }
     }
-});
+}
 
 thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
@@ -75,7 +89,7 @@ thread_local! {
 /// True when a message of `level` would go anywhere: ask before building a costly one.
 pub fn enabled(level: Level) -> bool {
     let max = match MAX_LEVEL.load(Ordering::Relaxed) {
-        UNREAD => *ENVIRONMENT_LEVEL,
+        UNREAD => *ENVIRONMENT_LEVEL.get(),
         max => max,
     };
     level as i32 <= max
@@ -90,7 +104,7 @@ pub fn set_sink(sink: Option<Sink>, max_level: i32) {
     let max_level = if sink.is_some() { max_level.max(0) } else { 0 };
     let new = sink.map_or(Target::Off, |sink| Target::Callback { sink, max_level });
     let old = {
-        let mut target = TARGET.write();
+        let mut target = TARGET.get().write();
         MAX_LEVEL.store(max_level, Ordering::Relaxed);
         std::mem::replace(&mut *target, Arc::new(new))
     };
@@ -116,7 +130,7 @@ fn deliver(level: Level, message: String) {
     if IN_SINK.replace(true) {
         return;
     }
-    let target = TARGET.read().clone();
+    let target = TARGET.get().read().clone();
     match &*target {
         Target::Off => {}
         Target::Environment => {

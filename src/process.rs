@@ -1,10 +1,12 @@
 //! Which process this is. After a `fork` the child has a copy of everything that the parent made, but
 //! no right to it: mappings are missing, slots and descriptors are the parent's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use once_cell::sync::Lazy;
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+use rustix::mm::{Advice, madvise};
+use rustix::param::page_size;
 
 /// The process in which a value was made. Comparing pids would cost a system call, and miss a child
 /// that is the first of its own pid namespace, as its parent is.
@@ -14,7 +16,7 @@ pub struct Home(u64);
 impl Home {
     /// The process that calls.
     pub fn here() -> Home {
-        let Some(word) = *WORD else {
+        let Some(word) = word() else {
             return Home(u64::from(std::process::id()));
         };
         let known = word.load(Ordering::Relaxed);
@@ -36,19 +38,97 @@ impl Home {
     }
 }
 
+/// Room for a whole page wherever it begins, on every machine. It is a part of the library, which
+/// takes it along when it is unloaded.
+static ROOM: [AtomicU64; 2 * LARGEST_PAGE / size_of::<AtomicU64>()] =
+    [const { AtomicU64::new(0) }; _];
+const LARGEST_PAGE: usize = 64 << 10;
+
 /// A word that the kernel sets to 0 in every forked child. `None` where it cannot (before Linux 4.14):
 /// then the pid has to do.
-static WORD: Lazy<Option<&AtomicU64>> = Lazy::new(|| {
-    let len = size_of::<AtomicU64>();
-    let rights = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: without MAP_FIXED the kernel chooses a range that nothing else uses.
-    let page =
-        unsafe { mmap_anonymous(std::ptr::null_mut(), len, rights, MapFlags::PRIVATE).ok()? };
-    // SAFETY: the range was just mapped, and the advice changes nothing in this process.
-    unsafe { madvise(page, len, Advice::LinuxWipeOnFork).ok()? };
-    // SAFETY: the page is zeroed, aligned, used by this word alone, and never unmapped.
-    Some(unsafe { &*page.cast::<AtomicU64>() })
-});
+fn word() -> Option<&'static AtomicU64> {
+    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+    const UNKNOWN: u8 = 0;
+    const WIPED: u8 = 1;
+    const KEPT: u8 = 2;
+
+    let page = page_size().min(LARGEST_PAGE);
+    let start = ROOM.as_ptr().addr().next_multiple_of(page);
+    let word = &ROOM[(start - ROOM.as_ptr().addr()) / size_of::<AtomicU64>()];
+    // No lock: a child that is forked meanwhile would wait for it for ever. Twice is as good as once.
+    if STATE.load(Ordering::Relaxed) == UNKNOWN {
+        let address = std::ptr::from_ref(word).cast_mut().cast();
+        // SAFETY: whole pages inside ROOM, of which only this word is used, or a part of one, which
+        // the kernel refuses. The advice changes nothing in this process.
+        let wiped = unsafe { madvise(address, page, Advice::LinuxWipeOnFork) }.is_ok();
+        STATE.store(if wiped { WIPED } else { KEPT }, Ordering::Relaxed);
+    }
+    (STATE.load(Ordering::Relaxed) == WIPED).then_some(word)
+}
+
+/// A value that each process makes for itself. To a forked child, what the parent has is of no use: a
+/// thread that does not exist there may have its lock, and be half way through changing it.
+pub struct PerProcess<T> {
+    /// Whose value it is, and whether it is made yet; 0: nobody's.
+    home: AtomicU64,
+    value: UnsafeCell<MaybeUninit<T>>,
+    make: fn(Option<&T>) -> T,
+}
+
+/// In `home`: it is being made.
+const UNFINISHED: u64 = 1 << 63;
+
+// SAFETY: threads get shared references alone, and the value may have been made on any of them.
+unsafe impl<T: Send + Sync> Sync for PerProcess<T> {}
+
+impl<T> PerProcess<T> {
+    /// `make` is called in every process that asks for the value. In a child it gets what the parent
+    /// had, if anything: it must not wait for a lock there.
+    pub const fn new(make: fn(Option<&T>) -> T) -> PerProcess<T> {
+        PerProcess {
+            home: AtomicU64::new(0),
+            value: UnsafeCell::new(MaybeUninit::uninit()),
+            make,
+        }
+    }
+
+    /// The value of the process that calls.
+    pub fn get(&self) -> &T {
+        let Home(here) = Home::here();
+        let mut home = self.home.load(Ordering::Acquire);
+        while home != here {
+            if home == here | UNFINISHED {
+                // Another thread makes it, which does not take long.
+                std::thread::yield_now();
+                home = self.home.load(Ordering::Acquire);
+                continue;
+            }
+            let claimed = self.home.compare_exchange(
+                home,
+                here | UNFINISHED,
+                Ordering::Acquire,
+                Ordering::Acquire,
+            );
+            if let Err(other) = claimed {
+                home = other;
+                continue;
+            }
+            // SAFETY: this thread alone has claimed the value, and no other one of this process has
+            // seen it. The parent's is whole if it was finished.
+            let value = unsafe { &mut *self.value.get() };
+            let inherited = home != 0 && home & UNFINISHED == 0;
+            // SAFETY: as above.
+            let parents = inherited.then(|| unsafe { value.assume_init_ref() });
+            // The parent's is never dropped: that could touch what was half changed.
+            let made = (self.make)(parents);
+            value.write(made);
+            self.home.store(here, Ordering::Release);
+            home = here;
+        }
+        // SAFETY: it was written before `home` said so, and is not written again in this process.
+        unsafe { (*self.value.get()).assume_init_ref() }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -58,19 +138,59 @@ mod tests {
     fn a_forked_child_is_elsewhere() {
         let home = Home::here();
         assert!(home.is_here());
+        let status = in_a_child(|| {
+            let inside = Home::here();
+            !home.is_here() && inside.is_here() && inside != home
+        });
+        assert_eq!(status, 0);
+        assert!(home.is_here());
+    }
+
+    /// Exit code of a forked child that runs `body`.
+    fn in_a_child(body: impl FnOnce() -> bool) -> i32 {
         // SAFETY: the child calls nothing but what works in a copy of one thread, and `_exit`.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            let inside = Home::here();
-            let fine = !home.is_here() && inside.is_here() && inside != home;
+            let fine = body();
             // SAFETY: ends the child without running anything of the test program.
             unsafe { libc::_exit(i32::from(!fine)) };
         }
         let mut status = -1;
         // SAFETY: `child` is a child of this process, and `status` outlives the call.
         assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+        status
+    }
+
+    #[test]
+    fn a_child_has_a_value_of_its_own() {
+        use parking_lot::Mutex;
+
+        static VALUE: PerProcess<Mutex<u32>> = PerProcess::new(|parents| {
+            // Locked for ever, in the child.
+            let inherited = parents.is_some_and(|value| value.try_lock().is_none());
+            Mutex::new(if inherited { 100 } else { 1 })
+        });
+        let mut guard = VALUE.get().lock();
+        *guard += 1;
+        let status = in_a_child(|| {
+            *VALUE.get().lock() += 1;
+            *VALUE.get().lock() == 101
+        });
         assert_eq!(status, 0);
-        assert!(home.is_here());
+        assert_eq!(*guard, 2);
+    }
+
+    #[test]
+    fn a_value_is_made_once() {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        static VALUE: PerProcess<u64> =
+            PerProcess::new(|_| MADE.fetch_add(1, Ordering::Relaxed) + 7);
+        let values: Vec<u64> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..8).map(|_| scope.spawn(|| *VALUE.get())).collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(values, [7; 8]);
+        assert_eq!(MADE.load(Ordering::Relaxed), 1);
     }
 
     #[test]

@@ -478,6 +478,10 @@ impl Drop for Transport {
         let Some(inner) = self.inner.take() else {
             return;
         };
+        // A thread of the parent was inside a call: what it left half changed must not be touched.
+        if !self.home.is_here() && inner.is_locked() {
+            return std::mem::forget(inner);
+        }
         let mut inner = inner.into_inner();
         // In a forked child there is nothing to close: dropping gives back what the child has.
         if self.home.is_here() && !inner.closed && inner.close_step(Duration::ZERO).is_err() {

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::handle::{dt_transport, handle};
 use super::last_error::{self, Line, line, text};
@@ -22,7 +22,8 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-static HOOK: Once = Once::new();
+/// Not a `Once`, which a child forked in the midst of it would wait for.
+static HOOKED: AtomicBool = AtomicBool::new(false);
 
 /// Runs a call that needs no handle.
 pub(super) fn call(name: &str, body: impl FnOnce() -> Result<()>) -> dt_status {
@@ -69,7 +70,9 @@ fn run<T>(
     transport: Option<&Transport>,
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    HOOK.call_once(keep_panics_quiet);
+    if !HOOKED.load(Ordering::Relaxed) && !HOOKED.swap(true, Ordering::Relaxed) {
+        keep_panics_quiet();
+    }
     let _uncancelled = Uncancelled::new();
     DEPTH.set(DEPTH.get() + 1);
     let batch = log::Batch::open();

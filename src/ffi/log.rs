@@ -2,6 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
 
 use super::args;
 use super::guard;
@@ -82,7 +83,7 @@ pub unsafe extern "C" fn dt_set_log_callback(
         }
         let user = User(user);
         let sink = r#fn.map(|callback| -> log::Sink {
-            Box::new(move |level: Level, message: &CStr| {
+            Arc::new(move |level: Level, message: &CStr| {
                 let User(user) = &user;
                 // SAFETY: a callback of this type, with the pointer that was given along with it.
                 unsafe { callback(level.into(), message.as_ptr(), *user) }

@@ -90,7 +90,7 @@ pub fn auto_takes_local(nixl: NixlConfig, words: &[&str]) {
         lines.push_str(&line.to_string_lossy());
         lines.push('\n');
     };
-    set_sink(Some(Box::new(keep)), Level::Info as i32);
+    set_sink(Some(Arc::new(keep)), Level::Info as i32);
     let transport = create(BackendChoice::Auto, nixl).unwrap_or_else(|error| panic!("{error}"));
     set_sink(None, 0);
     assert_eq!(transport.backend_kind(), Kind::Local);

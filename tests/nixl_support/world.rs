@@ -152,7 +152,7 @@ pub fn count_warnings() -> Arc<AtomicUsize> {
     let keep = move |_: Level, _: &std::ffi::CStr| {
         sink.fetch_add(1, Ordering::SeqCst);
     };
-    set_sink(Some(Box::new(keep)), Level::Warn as i32);
+    set_sink(Some(Arc::new(keep)), Level::Warn as i32);
     count
 }
 

@@ -14,6 +14,7 @@ use super::errno::failed;
 use super::memory_file::above_stdio;
 use super::metadata::FileRef;
 use crate::error::{Result, fail};
+use crate::process::PerProcess;
 
 /// What a descriptor stands for, found without asking the file's file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,9 +61,9 @@ pub(super) enum Kind {
 
 /// The kind of the files on `dev`; `None` for what are no memory files.
 pub(super) fn kind_of(dev: u64) -> Result<Option<Kind>> {
-    static DEVICES: OnceCell<Vec<(u64, Kind)>> = OnceCell::new();
+    static DEVICES: PerProcess<OnceCell<Vec<(u64, Kind)>>> = PerProcess::new(|_| OnceCell::new());
     // A failure is not kept: what had run out may be there the next time.
-    let known = DEVICES.get_or_try_init(devices)?;
+    let known = DEVICES.get().get_or_try_init(devices)?;
     let found = known.iter().find(|(known, _)| *known == dev);
     Ok(found.map(|(_, kind)| *kind))
 }

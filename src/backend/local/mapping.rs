@@ -3,7 +3,6 @@
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 
-use once_cell::sync::Lazy;
 use rustix::io::{self, Errno};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
@@ -16,12 +15,7 @@ pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// Bytes of one page.
 pub(super) fn page_size() -> u64 {
-    static SIZE: Lazy<u64> = Lazy::new(|| {
-        // SAFETY: sysconf only reads a constant of the kernel.
-        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-        u64::try_from(size).unwrap_or(4096)
-    });
-    *SIZE
+    rustix::param::page_size() as u64
 }
 
 /// `bytes` rounded up to whole pages, if there is such a number.

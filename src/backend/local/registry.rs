@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use parking_lot::Mutex;
 
 use super::metadata::FileRef;
+use crate::process::PerProcess;
 use crate::region::Region;
 
 /// An open transport of this process.
@@ -17,22 +18,22 @@ pub(super) struct Entry {
 }
 
 /// A map that holds no memory when it is empty: a process ends with nothing of ours left over.
-static ENTRIES: Mutex<BTreeMap<u128, Entry>> = Mutex::new(BTreeMap::new());
+static ENTRIES: PerProcess<Mutex<BTreeMap<u128, Entry>>> =
+    PerProcess::new(|_| Mutex::new(BTreeMap::new()));
 
 /// Makes the transport known.
 pub(super) fn enter(incarnation: u128, entry: Entry) {
-    ENTRIES.lock().insert(incarnation, entry);
+    ENTRIES.get().lock().insert(incarnation, entry);
 }
 
 /// Forgets the transport.
 pub(super) fn leave(incarnation: u128) {
-    ENTRIES.lock().remove(&incarnation);
+    ENTRIES.get().lock().remove(&incarnation);
 }
 
-/// The transport of this incarnation, if it is one of this process. A forked child finds what its
-/// parent had, too: compare the process as well.
+/// The transport of this incarnation, if it is one of this process.
 pub(super) fn find(incarnation: u128) -> Option<Entry> {
-    ENTRIES.lock().get(&incarnation).copied()
+    ENTRIES.get().lock().get(&incarnation).copied()
 }
 
 #[cfg(test)]

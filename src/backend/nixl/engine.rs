@@ -7,6 +7,7 @@
 //!   metadata that was loaded for it ([`Engine::knows`]).
 
 use std::cell::UnsafeCell;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use rustc_hash::FxHashSet;
 
 use super::NixlConfig;
 use super::coverage::Coverage;
+use super::exit::{self, Step};
 use super::mail::Inbox;
 use super::users::User;
 use crate::backend::Direction;
@@ -86,6 +88,10 @@ impl Engine {
             },
         )
         .map_err(|error| stage(format_args!("create the agent {name:?}"), &error))?;
+        // If the exit has begun by now, what the agent stands on is gone. Later, the exit waits.
+        let agent = ManuallyDrop::new(agent);
+        exit::watch(Step::Agent)?;
+        let agent = ManuallyDrop::into_inner(agent);
 
         let mut params = Vec::new();
         if config.num_threads > 0 {
@@ -99,6 +105,7 @@ impl Engine {
         let backend = Params::from(params)
             .and_then(|params| agent.create_backend(plugin, &params))
             .map_err(|error| no_backend(plugin, &error))?;
+        exit::watch(Step::Backend)?;
 
         let mut hint = OptArgs::new().map_err(|error| stage("allocate", &error))?;
         hint.add_backend(&backend)

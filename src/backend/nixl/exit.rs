@@ -1,29 +1,78 @@
 //! Whether this process is exiting so far that NIXL cannot be called any more.
 //!
 //! Handlers of atexit and destructors of static objects run in the reverse of the order in which they
-//! were registered. NIXL's own static objects are made with the first agent, so what a program has
-//! registered before it made a transport runs when they are gone. It may close the transport there.
+//! were registered. NIXL's own static objects are made with the first agent and its backend, so what a
+//! program has registered before it made a transport runs when they are gone. It may close the
+//! transport there, and its other threads may still be inside calls.
 
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::error::{Result, fail};
+use crate::process::PerProcess;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
-/// From now on the exit is noticed, before NIXL's objects go. An agent was made.
-pub fn watch() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
+/// How many threads are inside NIXL.
+static INSIDE: PerProcess<AtomicUsize> = PerProcess::new(|_| AtomicUsize::new(0));
+
+thread_local! {
+    /// How often this thread is.
+    static MINE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// How long the exit waits for them. A poll over sockets can take long, and so can a first transport.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far NIXL is there. It registers something with each step.
+pub enum Step {
+    Unloaded,
+    Loaded,
+    Agent,
+    Backend,
+}
+
+/// From now on the exit is noticed, before the objects of NIXL that there are by now go. `Err`: it has
+/// begun.
+pub fn watch(step: Step) -> Result<()> {
+    static WATCHED: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
+    if !WATCHED[step as usize].swap(true, Ordering::Relaxed) {
         // SAFETY: the function lives as long as this library, and the C library forgets it when the
         // library is unloaded. Without a place for it (the result) the exit is not noticed.
         unsafe { libc::atexit(begin) };
-    });
+    }
+    if BEGUN.load(Ordering::SeqCst) {
+        fail!(Unavailable, "NIXL: the process exits");
+    }
+    Ok(())
 }
 
-/// NIXL is not to be called any more.
-pub fn has_begun() -> bool {
-    BEGUN.load(Ordering::Relaxed)
+/// While one lives, NIXL can be called: the exit waits.
+pub struct Inside(());
+
+/// `None` when NIXL is not to be called any more.
+pub fn enter() -> Option<Inside> {
+    // One order with `begin`: either this thread sees that it has begun, or it is waited for.
+    INSIDE.get().fetch_add(1, Ordering::SeqCst);
+    MINE.set(MINE.get() + 1);
+    let inside = Inside(());
+    (!BEGUN.load(Ordering::SeqCst)).then_some(inside)
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        MINE.set(MINE.get() - 1);
+        INSIDE.get().fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 extern "C" fn begin() {
-    BEGUN.store(true, Ordering::Relaxed);
+    BEGUN.store(true, Ordering::SeqCst);
+    let deadline = Instant::now() + PATIENCE;
+    // This thread may be inside itself, in a handler of a signal: it will not come back.
+    while INSIDE.get().load(Ordering::SeqCst) > MINE.get() && Instant::now() < deadline {
+        sleep(Duration::from_micros(100));
+    }
 }

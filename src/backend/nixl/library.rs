@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use super::signals::Signals;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
+use crate::process::PerProcess;
 
 const FILE_NAME: &str = "libnixl_capi.so";
 
@@ -66,17 +67,22 @@ const SYMBOLS: [&CStr; 38] = [
 ];
 
 /// The library that this process uses, and the plugins that were looked at.
+#[derive(Clone)]
 struct Loaded {
     file: PathBuf,
     plugins: BTreeSet<String>,
 }
 
-static LOADED: Mutex<Option<Loaded>> = Mutex::new(None);
+static LOADED: PerProcess<Mutex<Option<Loaded>>> = PerProcess::new(|parents| {
+    // In a child the libraries are there, too, unless a thread of the parent was just loading them.
+    let parents = parents.and_then(|loaded| loaded.try_lock());
+    Mutex::new(parents.and_then(|loaded| loaded.clone()))
+});
 
 /// Makes NIXL callable: its library from `lib_dir`, `$DT_NIXL_LIB_DIR` or the loader's path, and the
 /// file of `plugin`. Returns the library's file.
 pub fn load(lib_dir: Option<&str>, plugin: &str) -> Result<PathBuf> {
-    let mut loaded = LOADED.lock();
+    let mut loaded = LOADED.get().lock();
     let candidate = candidate(lib_dir);
     let loaded = match &mut *loaded {
         Some(loaded) => {

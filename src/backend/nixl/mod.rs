@@ -47,6 +47,7 @@ use rustc_hash::FxHashMap;
 
 use self::address::Form;
 use self::engine::{Engine, State};
+use self::exit::Step;
 use self::lane::{Lane, Op, Purpose};
 use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
@@ -136,11 +137,13 @@ impl Nixl {
                 "agent_name is {agent_name:?}, but NIXL needs at least one byte and no NUL"
             );
         }
+        let _inside = exit::enter();
+        exit::watch(Step::Unloaded)?;
         room::for_agent(config.num_threads, config.progress_thread)?;
         let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
+        exit::watch(Step::Loaded)?;
         let (engine, metadata) = Engine::create(agent_name, region, config)
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
-        exit::watch();
         log!(
             Info,
             "NIXL agent {agent_name:?}: library {}, plugin {}, {} worker threads, progress thread {}",
@@ -215,10 +218,12 @@ impl Nixl {
         }
     }
 
-    /// Forgets all that is NIXL's without telling it, when it cannot be called any more: in a forked
-    /// child, where sockets and requests are the parent's, and late in the exit of the process.
-    fn leave_if_stranded(&mut self) {
-        if !self.home.is_here() || exit::has_begun() {
+    /// NIXL can be called while the result lives. `None`: it cannot be called any more, in a forked
+    /// child, where sockets and requests are the parent's, and late in the exit of the process. Then all
+    /// that is NIXL's is forgotten without telling it.
+    fn enter(&mut self) -> Option<exit::Inside> {
+        let inside = exit::enter().filter(|_| self.home.is_here());
+        if inside.is_none() {
             std::mem::forget(self.engine.take());
             std::mem::forget(std::mem::take(&mut self.lanes));
             self.rotation.clear();
@@ -228,15 +233,15 @@ impl Nixl {
                 self.pending.push(Event::Ended { op, result });
             }
         }
+        inside
     }
 
-    /// The engine, while it can be called.
-    fn check_open(&mut self) -> Result<()> {
-        self.leave_if_stranded();
-        if self.engine.is_none() {
-            fail!(Closed, "the transport is closed, or the process exits");
+    /// As [`enter`](Self::enter), for calls that need an open engine.
+    fn enter_open(&mut self) -> Result<exit::Inside> {
+        match self.enter() {
+            Some(inside) if self.engine.is_some() => Ok(inside),
+            _ => fail!(Closed, "the transport is closed, or the process exits"),
         }
-        Ok(())
     }
 
     /// Lets the engine see to incoming work, unless it did a moment ago.
@@ -272,7 +277,10 @@ fn processor_time() -> Duration {
 
 impl Drop for Nixl {
     fn drop(&mut self) {
-        self.leave_if_stranded();
+        let _inside = self.enter();
+        // Requests go before the agent that they belong to.
+        self.lanes.clear();
+        self.engine = None;
     }
 }
 
@@ -296,7 +304,7 @@ impl Backend for Nixl {
         remote: &Layout,
         replaces: Option<ConnId>,
     ) -> Result<()> {
-        self.check_open()?;
+        let _inside = self.enter_open()?;
         let metadata = Metadata::parse(metadata, &self.plugin)?;
         let remote = metadata.check_covers(remote)?;
         if let Some(form) = &self.form
@@ -304,7 +312,7 @@ impl Backend for Nixl {
         {
             fail!(
                 InvalidArg,
-                "agent metadata of {}: its UCX address is malformed, or of another UCX version's form",
+                "agent metadata of {}: its UCX address is malformed, of another UCX version's form, or of a network that this process does not see",
                 Quoted(metadata.agent)
             );
         }
@@ -342,7 +350,7 @@ impl Backend for Nixl {
     }
 
     fn disconnect(&mut self, conn: ConnId) {
-        self.leave_if_stranded();
+        let _inside = self.enter();
         if let Some(lane) = self.lanes.get_mut(&conn) {
             lane.registered = false;
             if lane.outbox.unproven() > 0 {
@@ -359,7 +367,7 @@ impl Backend for Nixl {
         direction: Direction,
         runs: Runs,
     ) -> Result<Start> {
-        self.check_open()?;
+        let _inside = self.enter_open()?;
         let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&conn)) else {
             fail!(Internal, "connection {} does not exist", conn.0);
         };
@@ -436,12 +444,12 @@ impl Backend for Nixl {
     }
 
     fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
-        self.check_open()?;
+        let _inside = self.enter_open()?;
         self.send_message(conn, message)
     }
 
     fn receive(&mut self, most: usize, messages: &mut Vec<Message>) {
-        self.leave_if_stranded();
+        let _inside = self.enter();
         self.take_messages(most, messages);
     }
 
@@ -450,7 +458,7 @@ impl Backend for Nixl {
     }
 
     fn progress(&mut self, deadline: Instant, events: &mut Vec<Event>) {
-        self.leave_if_stranded();
+        let _inside = self.enter();
         let before = events.len();
         let mut now = Instant::now();
         self.drive(now);
@@ -493,7 +501,7 @@ impl Backend for Nixl {
     }
 
     fn try_close(&mut self) -> Result<()> {
-        self.leave_if_stranded();
+        let _inside = self.enter();
         self.settle_mail(CLOSE_SLICE)?;
         // The probe of a message reads into the engine's own memory.
         let posted = self.lanes.values().flat_map(|lane| &lane.posted);
@@ -508,7 +516,7 @@ impl Backend for Nixl {
     }
 
     fn force_close(&mut self) {
-        self.leave_if_stranded();
+        let _inside = self.enter();
         // Requests go before the endpoint that they use, endpoints before the memory that they reach.
         for (_, lane) in std::mem::take(&mut self.lanes) {
             drop(lane.posted);

@@ -4,13 +4,27 @@
 //! child that is forked while there are any has UCX's memory, which says that the thread runs, and
 //! no thread: an agent made there can be created and can write, but nobody reaches it.
 
-use parking_lot::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::error::{Result, fail};
-use crate::process::Home;
+use crate::process::PerProcess;
 
-/// Where the agents were made, and how many of them there are.
-static USERS: Mutex<Option<(Home, usize)>> = Mutex::new(None);
+struct Users {
+    count: AtomicUsize,
+    /// The parent process left its own behind.
+    inherited: bool,
+}
+
+static USERS: PerProcess<Users> = PerProcess::new(|parents| Users {
+    count: AtomicUsize::new(0),
+    inherited: parents.is_some_and(|users| users.inherited || users.count() > 0),
+});
+
+impl Users {
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
 
 /// One agent, as long as it lives. In a forked child it is not dropped but forgotten.
 pub struct User(());
@@ -18,23 +32,20 @@ pub struct User(());
 impl User {
     /// Unless the parent process left its own behind.
     pub fn join() -> Result<User> {
-        let mut users = USERS.lock();
-        match &mut *users {
-            Some((home, count)) if home.is_here() => *count += 1,
-            Some((_, count)) if *count > 0 => fail!(
+        let users = USERS.get();
+        if users.inherited {
+            fail!(
                 Unavailable,
                 "NIXL: this process was forked while its parent had NIXL transports, and UCX does not work after that; close all of them before the fork, or call exec after it"
-            ),
-            users => *users = Some((Home::here(), 1)),
+            );
         }
+        users.count.fetch_add(1, Ordering::Relaxed);
         Ok(User(()))
     }
 }
 
 impl Drop for User {
     fn drop(&mut self) {
-        if let Some((_, count)) = &mut *USERS.lock() {
-            *count -= 1;
-        }
+        USERS.get().count.fetch_sub(1, Ordering::Relaxed);
     }
 }
