@@ -109,6 +109,10 @@ impl Inner {
     /// The backend is done with a transfer. It has ended, unless a message is to go first: see
     /// [`send_waiting`](Self::send_waiting).
     pub(super) fn settle(&mut self, op: OpId, result: Result<()>) {
+        // Told once more: it is known how the bytes fared.
+        if self.outgoing.is_waiting(op.0) {
+            return;
+        }
         if result.is_ok()
             && let Some(conn) = self.ledger.conn(op.0)
             && self.outgoing.arrived(op.0, conn)
