@@ -17,6 +17,27 @@ END
     exit 2
 }
 
+# Random programs on simulated transports. Replays one: --programs 1 --seed S.
+soak_sim() {
+    local programs=1000000 seed=
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --programs) programs=${2:?} ;;
+            --seed) seed=${2:?} ;;
+            *) usage ;;
+        esac
+        shift 2
+    done
+    need_tools cc c++
+    need_libclang
+    need_rust
+    export DT_SIM_PROGRAMS=$programs
+    [ -z "$seed" ] || export DT_SIM_SEED=$seed
+    cargo test --locked --profile soak --lib -- --nocapture --exact \
+        transport::tests::simulation::programs_of_seeds
+}
+
 case ${1:-} in
+    sim) soak_sim "${@:2}" ;;
     *) usage ;;
 esac

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::*;
 use crate::backend::sim::Script;
 
-mod programs;
 mod pull;
+mod simulation;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
