@@ -345,8 +345,9 @@ impl Run {
         if self.nodes[at].model.refuses_all().is_some() {
             return Ok(());
         }
-        // Two turns: messages go in bounded numbers.
-        for _ in 0..2 {
+        // One turn for what is under way, and more for its messages, which go in bounded numbers.
+        let turns = 2 + self.nodes[at].model.ids().count() / 64;
+        for _ in 0..turns {
             self.poll_all(at)?;
             self.check(at)?;
         }
