@@ -17,8 +17,29 @@ END
     exit 2
 }
 
-# soak_chaos [--minutes N] [--seed S] [--backend B]: real processes, on one setting or on all three side by side. What a failed run did
-# last is in build/chaos-SETTING.journal.
+# soak_sim [--programs N] [--seed S]: random programs on simulated transports. Replays one:
+# --programs 1 --seed S.
+soak_sim() {
+    local programs=1000000 seed=
+    while [ $# -gt 0 ]; do
+        case $1 in
+            --programs) programs=${2:?} ;;
+            --seed) seed=${2:?} ;;
+            *) usage ;;
+        esac
+        shift 2
+    done
+    need_tools cc c++
+    need_libclang
+    need_rust
+    export DT_SIM_PROGRAMS=$programs
+    [ -z "$seed" ] || export DT_SIM_SEED=$seed
+    cargo test --locked --profile soak --lib -- --nocapture --exact \
+        transport::tests::simulation::programs_of_seeds
+}
+
+# soak_chaos [--minutes N] [--seed S] [--backend B]: real processes, on one setting or on all three
+# side by side. What a failed run did last is in build/chaos-SETTING.journal.
 soak_chaos() {
     local minutes=10 seed=0 backend="" settings=(local nixl nixl_tcp) setting program pids=() failed=0
     while [ $# -gt 0 ]; do
@@ -115,6 +136,7 @@ fuzz_one() {
 }
 
 case ${1:-} in
+    sim) shift && soak_sim "$@" ;;
     chaos) shift && soak_chaos "$@" ;;
     fuzz) shift && soak_fuzz "$@" ;;
     *) usage ;;

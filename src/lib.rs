@@ -14,9 +14,10 @@
 //! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
 //! - [`fingerprint`]: canonical JSON and its hash.
-//! - `process`, [`log`], [`error`]: used by all.
+//! - `process`, `clock`, [`log`], [`error`]: used by all.
 
 pub mod backend;
+mod clock;
 pub mod descriptor;
 pub mod error;
 pub mod extents;

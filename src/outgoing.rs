@@ -85,6 +85,12 @@ impl Outgoing {
         self.waiting.keys().copied().collect()
     }
 
+    /// True when nothing is kept, for a read that goes on or at all.
+    #[cfg(test)]
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty() && self.waiting.is_empty()
+    }
+
     /// True while a message may wait for anything.
     pub fn is_busy(&self) -> bool {
         !self.waiting.is_empty()

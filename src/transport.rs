@@ -7,13 +7,14 @@ mod inner;
 mod pull;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxHashSet;
 
 use crate::backend::open;
 use crate::backend::{Backend, ConnId, Direction, Kind, OpId, Start};
+use crate::clock::Clock;
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::Runs;
 use crate::fingerprint;
@@ -105,6 +106,7 @@ pub struct Transport {
     broken: AtomicBool,
     /// Signalled when work or completions have come, for threads in `wait`.
     news: Condvar,
+    clock: Clock,
     /// Always there; `drop` alone takes it.
     inner: Option<Mutex<Inner>>,
 }
@@ -122,7 +124,14 @@ impl Transport {
         };
         let fd = config.region_fd.map(|backing| (backing.fd, backing.offset));
         let backend = open::open(config.backend, config.region, fd, &config.nixl, &agent_name)?;
-        Ok(Transport::over(backend, config, fingerprint, agent_name))
+        let clock = Clock::default();
+        Ok(Transport::over(
+            backend,
+            config,
+            fingerprint,
+            agent_name,
+            clock,
+        ))
     }
 
     fn over(
@@ -130,6 +139,7 @@ impl Transport {
         config: Config,
         fingerprint: String,
         agent_name: String,
+        clock: Clock,
     ) -> Transport {
         Transport {
             region: config.region.blocks(),
@@ -141,7 +151,8 @@ impl Transport {
             closing: AtomicBool::new(false),
             broken: AtomicBool::new(false),
             news: Condvar::new(),
-            inner: Some(Mutex::new(Inner::new(backend))),
+            inner: Some(Mutex::new(Inner::new(backend, clock.clone()))),
+            clock,
         }
     }
 
@@ -323,7 +334,7 @@ impl Transport {
         timeout: Duration,
         sink: &mut dyn FnMut(Completion),
     ) -> Result<usize> {
-        let deadline = Instant::now() + timeout;
+        let deadline = self.clock.now() + timeout;
         let mut inner = self.enter()?;
         inner.polls += 1;
         loop {
@@ -332,7 +343,7 @@ impl Transport {
             if count > 0 || (cap == 0 && inner.has_ready(peer_id)) {
                 return Ok(count);
             }
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(self.clock.now());
             if left.is_zero() {
                 return Ok(0);
             }
@@ -340,7 +351,7 @@ impl Transport {
                 // Work is left: other threads get their turn between two slices of it.
                 None => MutexGuard::bump(&mut inner),
                 Some(nap) => {
-                    self.news.wait_for(&mut inner, nap.min(left));
+                    self.clock.wait(&self.news, &mut inner, nap.min(left));
                 }
             }
             self.check()?;
@@ -386,7 +397,7 @@ impl Transport {
     pub fn close(&self, timeout: Duration) -> Result<()> {
         self.check_process()?;
         self.check_sound()?;
-        let deadline = Instant::now() + timeout;
+        let deadline = self.clock.now() + timeout;
         self.closing.store(true, Ordering::SeqCst);
         let mut nap = Duration::from_micros(20);
         loop {
@@ -402,13 +413,13 @@ impl Transport {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(self.clock.now());
             if left.is_zero() {
                 return Err(
                     obstacle.context(format_args!("not closed after {} ms", timeout.as_millis()))
                 );
             }
-            std::thread::sleep(nap.min(left));
+            self.clock.sleep(nap.min(left));
             nap = (nap * 2).min(CLOSE_NAP);
         }
     }

@@ -2,9 +2,10 @@
 //! waits.
 
 use std::collections::VecDeque;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::backend::{Backend, ConnId, Event, Message, OpId, Stop};
+use crate::clock::Clock;
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::ledger::{Completion, Ledger, Standing, XferId};
 use crate::log::log;
@@ -21,6 +22,7 @@ const ROOM_NAP: Duration = Duration::from_micros(500);
 /// Peers, transfers and the backend of one transport.
 pub(super) struct Inner {
     pub(super) backend: Box<dyn Backend>,
+    clock: Clock,
     pub(super) peers: Peers,
     pub(super) ledger: Ledger,
     /// Reused by every progress call.
@@ -57,9 +59,10 @@ pub(super) enum GivenUp {
 
 impl Inner {
     /// No peers and no transfers yet.
-    pub(super) fn new(backend: Box<dyn Backend>) -> Inner {
+    pub(super) fn new(backend: Box<dyn Backend>, clock: Clock) -> Inner {
         Inner {
             backend,
+            clock,
             peers: Peers::default(),
             ledger: Ledger::default(),
             events: Vec::new(),
@@ -78,7 +81,8 @@ impl Inner {
     /// Lets the backend work and enters what happened. True if anything did.
     pub(super) fn pump(&mut self, budget: Duration) -> bool {
         let mut events = std::mem::take(&mut self.events);
-        self.backend.progress(Instant::now() + budget, &mut events);
+        self.backend
+            .progress(self.clock.now() + budget, &mut events);
         let mut news = !events.is_empty();
         for event in events.drain(..) {
             match event {
@@ -105,6 +109,10 @@ impl Inner {
     /// The backend is done with a transfer. It has ended, unless a message is to go first: see
     /// [`send_waiting`](Self::send_waiting).
     pub(super) fn settle(&mut self, op: OpId, result: Result<()>) {
+        // Told once more: it is known how the bytes fared.
+        if self.outgoing.is_waiting(op.0) {
+            return;
+        }
         if result.is_ok()
             && let Some(conn) = self.ledger.conn(op.0)
             && self.outgoing.arrived(op.0, conn)

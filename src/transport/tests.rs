@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use super::*;
 use crate::backend::sim::Script;
 
-mod programs;
 mod pull;
+mod simulation;
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
@@ -22,7 +22,13 @@ pub(crate) fn transport(script: &Script) -> Transport {
         config_json: None,
         poll_budget: Duration::from_micros(500),
     };
-    Transport::over(script.backend(), config, String::new(), "me".into())
+    Transport::over(
+        script.backend(),
+        config,
+        String::new(),
+        "me".into(),
+        Clock::default(),
+    )
 }
 
 fn add(transport: &Transport, name: &str) {
