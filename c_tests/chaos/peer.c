@@ -46,7 +46,7 @@ static struct {
     struct job jobs[PEER_JOBS];
     size_t job_count;
     struct line sent[2];
-    struct sender senders[SENDERS];  /* the newest first */
+    struct sender senders[SENDERS];
     uint64_t hush_at;           /* ms; 0: not asked for */
     uint64_t ended;             /* transfers of this transport */
 } me;
@@ -142,13 +142,15 @@ static void reuse(const struct letter *letter, const uint32_t *blocks)
 
 static struct sender *sender_of(uint64_t number)
 {
-    for (int i = 0; i < SENDERS; i++)
-        if (me.senders[i].number == number)
-            return &me.senders[i];
-    CHECK(number > me.senders[0].number);
-    memmove(me.senders + 1, me.senders, sizeof *me.senders * (SENDERS - 1));
-    me.senders[0] = (struct sender){.number = number};
-    return me.senders;
+    struct sender *oldest = me.senders;
+    for (struct sender *at = me.senders; at < me.senders + SENDERS; at++) {
+        if (at->number == number)
+            return at;
+        if (at->number < oldest->number)
+            oldest = at;
+    }
+    *oldest = (struct sender){.number = number};
+    return oldest;
 }
 
 static void take_mail(void)
@@ -244,7 +246,9 @@ static void meet(const struct order *order)
     size_t second_len = order->as.meet.descriptor_len, name_len = 0;
     char name[1001] = "survivor";
     dt_status status = DT_OK;
-    if (me.survivor != 0 && (order->as.meet.remove_first || lane != me.lane))
+    /* An agent may have another name by now, and would be another peer. */
+    bool remove = order->as.meet.remove_first || lane != me.lane || how == MEET_AGENT;
+    if (me.survivor != 0 && remove)
         CHECK_OK(dt_remove_remote_peer(me.transport, me.known_as));
     if (how == MEET_AGENT)
         status = dt_add_remote_agent(me.transport, payload, order->as.meet.metadata_len, second,
@@ -261,7 +265,7 @@ static void meet(const struct order *order)
             memset(me.sent, 0, sizeof me.sent);
         me.survivor = order->as.meet.number;
     } else {
-        if (order->as.meet.remove_first || lane != me.lane)
+        if (remove)
             me.survivor = 0;
         if (status != DT_ERR_PEER_LOST)
             fprintf(stderr, "peer %llu: survivor %llu: %s\n", (unsigned long long)me.number,
