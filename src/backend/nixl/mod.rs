@@ -211,8 +211,7 @@ impl Nixl {
     /// child, where sockets and requests are the parent's, and late in the exit of the process.
     fn leave_if_stranded(&mut self) {
         if !self.home.is_here() || exit::has_begun() {
-            std::mem::forget(self.engine.take());
-            std::mem::forget(std::mem::take(&mut self.lanes));
+            exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
             self.rotation.clear();
             // Nobody moves their bytes any more.
             for (op, _) in self.ops.drain() {
