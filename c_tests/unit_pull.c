@@ -294,6 +294,7 @@ int main(void)
     refused(&pair);
     lost(&pair);
     side_close(&pair.ours);
+    free(pair.peer.base);
 
     /* Handles that were not released end with the transport. */
     pair = pair_open(NUM, LEN);

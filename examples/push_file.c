@@ -623,6 +623,8 @@ int main(int argc, char **argv)
     if (receiver == 0) {
         close(control[0]);
         receive(&settings, control[1]);
+        fclose(file);
+        free(settings.config);
         return 0;
     }
     close(control[1]);

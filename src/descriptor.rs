@@ -5,7 +5,7 @@
 //! shortest form. What is read may have any form that MessagePack allows.
 
 use rmp::Marker;
-use rmp::decode::bytes::{Bytes, BytesReadError};
+use rmp::decode::bytes::Bytes;
 use rmp::decode::{NumValueReadError, ValueReadError, read_array_len, read_int};
 use rmp::encode::{ValueWriteError, write_array_len, write_uint};
 
@@ -21,6 +21,9 @@ const FIELDS: u32 = 3;
 
 /// Bytes of the smallest entry: its own length and three small numbers.
 const SMALLEST_ENTRY: usize = 4;
+
+/// What is found where bytes are missing.
+const CUT_SHORT: &str = "is cut short";
 
 /// From each of these numbers on, MessagePack takes so many bytes more than the one that it begins
 /// with.
@@ -56,17 +59,17 @@ pub fn encoded_len(region: &Region) -> Result<usize> {
 pub fn encode(region: &Region) -> Result<Vec<u8>> {
     let blocks = count(region)?;
     let len = encoded_len(region)?;
+    let mut bytes = room(len)?;
+    write(&mut bytes, region, blocks).expect("a vector takes all that is written");
+    debug_assert_eq!(bytes.len(), len);
+    Ok(bytes)
+}
+
+fn room(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     if bytes.try_reserve_exact(len).is_err() {
         fail!(NoMemory, "no memory for a descriptor of {len} bytes");
     }
-    write(&mut bytes, region, blocks).map_err(|error| {
-        Error::new(
-            Status::Internal,
-            format!("cannot write a descriptor: {error}"),
-        )
-    })?;
-    debug_assert_eq!(bytes.len(), len);
     Ok(bytes)
 }
 
@@ -178,10 +181,8 @@ fn malformed(message: impl std::fmt::Display) -> Error {
 /// The length of an array, or what is found in its place.
 fn array_len(input: &mut Bytes<'_>) -> std::result::Result<u32, String> {
     read_array_len(input).map_err(|error| match error {
-        ValueReadError::InvalidMarkerRead(error) | ValueReadError::InvalidDataRead(error) => {
-            cut_short(&error)
-        }
         ValueReadError::TypeMismatch(marker) => foreign(marker),
+        _ => CUT_SHORT.to_owned(),
     })
 }
 
@@ -189,17 +190,10 @@ fn array_len(input: &mut Bytes<'_>) -> std::result::Result<u32, String> {
 fn integer(input: &mut Bytes<'_>) -> std::result::Result<u64, String> {
     // Any integer that MessagePack has fits, so that the sentence can show a negative one.
     let found = read_int::<i128, _>(input).map_err(|error| match error {
-        NumValueReadError::InvalidMarkerRead(error) | NumValueReadError::InvalidDataRead(error) => {
-            cut_short(&error)
-        }
         NumValueReadError::TypeMismatch(marker) => foreign(marker),
-        NumValueReadError::OutOfRange => "is out of range".to_owned(),
+        _ => CUT_SHORT.to_owned(),
     })?;
     u64::try_from(found).map_err(|_| format!("is {found}"))
-}
-
-fn cut_short(error: &BytesReadError) -> String {
-    format!("is cut short ({error})")
 }
 
 fn foreign(marker: Marker) -> String {

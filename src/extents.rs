@@ -70,11 +70,7 @@ impl Runs {
             remote.num_blocks(),
         )?;
 
-        // Memory that is reserved and not touched costs nothing; growing would copy.
-        let mut runs: Vec<Run> = Vec::new();
-        if runs.try_reserve_exact(local_idxs.len()).is_err() {
-            fail!(NoMemory, "no memory to remember {count} blocks");
-        }
+        let mut runs = room(local_idxs.len())?;
         // Each kind of layout gets a loop of its own: most are uniform, and need no addresses.
         match remote {
             Layout::Uniform(_) => join(local_idxs, remote_idxs, &mut runs, |run, next| {
@@ -222,6 +218,15 @@ impl Cursor {
     }
 }
 
+/// Memory that is reserved and not touched costs nothing; growing would copy.
+fn room(blocks: usize) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    if runs.try_reserve_exact(blocks).is_err() {
+        fail!(NoMemory, "no memory to remember {blocks} blocks");
+    }
+    Ok(runs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,6 +235,11 @@ mod tests {
 
     fn region(blocks: u64, len: u64) -> Region {
         Region::new(0x10000, blocks, len).unwrap()
+    }
+
+    #[test]
+    fn a_list_that_no_memory_can_hold_is_refused() {
+        assert_eq!(room(usize::MAX).unwrap_err().status, Status::NoMemory);
     }
 
     /// Both sides have the same blocks.

@@ -200,6 +200,13 @@ mod tests {
     }
 
     #[test]
+    fn a_list_that_no_memory_can_hold_is_refused() {
+        let apart = [Ok(64), Ok(4096)];
+        let error = Layout::of_blocks(apart, 64, usize::MAX).unwrap_err();
+        assert_eq!(error.status, Status::NoMemory);
+    }
+
+    #[test]
     fn a_list_that_breaks_off_is_refused() {
         let broken = [Ok(64), Err(crate::error::Error::new(Status::Backend, "x"))];
         let error = Layout::of_blocks(broken, 64, 2).unwrap_err();

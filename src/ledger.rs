@@ -106,6 +106,15 @@ enum State {
     Ended { result: Result<(), Status> },
 }
 
+impl Entry {
+    fn outcome(&self) -> Option<Result<(), Status>> {
+        match self.state {
+            State::Running { .. } => None,
+            State::Ended { result } => Some(result),
+        }
+    }
+}
+
 /// Ids that wait to be reported, in the order in which they ended.
 ///
 /// Each waits in two lines, that of its peer and that of all. Where it leaves, it leaves at once; in the
@@ -192,10 +201,7 @@ impl Ledger {
     /// The outcome of a held transfer, `None` inside while it runs; `None` for any other id.
     pub fn held(&self, id: XferId) -> Option<Option<Result<(), Status>>> {
         let entry = self.entries.get(&id).filter(|entry| entry.terms.held)?;
-        Some(match entry.state {
-            State::Running { .. } => None,
-            State::Ended { result } => Some(result),
-        })
+        Some(entry.outcome())
     }
 
     /// The registration that a running transfer uses.
@@ -282,9 +288,7 @@ impl Ledger {
             Some(key) => &mut self.accounts.get_mut(&key)?.line,
         };
         let id = line.first(&self.entries)?;
-        let State::Ended { result } = self.entries.get(&id)?.state else {
-            unreachable!("only ended transfers are ready");
-        };
+        let result = self.entries.get(&id)?.outcome()?;
         let terms = self.remove(id)?;
         let bytes = if result.is_ok() { terms.bytes } else { 0 };
         Some((

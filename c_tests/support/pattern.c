@@ -1,6 +1,7 @@
 #include "pattern.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -59,16 +60,22 @@ int64_t pattern_mismatch_either(const void *at, size_t bytes, struct content a, 
     return -1;
 }
 
+static uint64_t seed;
+
+static void choose_seed(void)
+{
+    const char *given = getenv("DT_TEST_SEED");
+    seed = given != NULL ? strtoull(given, NULL, 0) : mix(now_ns());
+    seed |= 1;
+    printf("DT_TEST_SEED=%" PRIu64 "\n", seed);
+    fflush(stdout);
+}
+
+/* Threads ask at the same moment, and all must get what was printed. */
 uint64_t test_seed(void)
 {
-    static uint64_t seed;
-    if (seed == 0) {
-        const char *given = getenv("DT_TEST_SEED");
-        seed = given != NULL ? strtoull(given, NULL, 0) : mix(now_ns());
-        seed |= 1;
-        printf("DT_TEST_SEED=%" PRIu64 "\n", seed);
-        fflush(stdout);
-    }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, choose_seed);
     return seed;
 }
 

@@ -427,3 +427,8 @@ proptest! {
         let _ = parse(&bytes, 64);
     }
 }
+
+#[test]
+fn a_descriptor_that_no_memory_can_hold_is_refused() {
+    assert_eq!(room(usize::MAX).unwrap_err().status, Status::NoMemory);
+}

@@ -290,3 +290,12 @@ proptest! {
         prop_assert!(parse(&frame(VERSION, &bytes)).is_err());
     }
 }
+
+#[test]
+fn a_blob_is_not_taken_for_the_metadata_in_it() {
+    let facts = facts();
+    let error = check_is_metadata(&export(&facts)).unwrap_err();
+    assert_eq!(error.status, Status::InvalidArg);
+    assert!(error.message.contains("dt_import_handshake"), "{error}");
+    assert!(check_is_metadata(&facts.metadata).is_ok());
+}

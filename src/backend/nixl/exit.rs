@@ -5,15 +5,21 @@
 //! program has registered before it made a transport runs when they are gone. It may close the
 //! transport there, and its other threads may still be inside calls.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
+
 use crate::error::{Result, fail};
 use crate::process::PerProcess;
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// What cannot be given back. It is not lost, which is what a search for leaks would take it for.
+static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 /// How many threads are inside NIXL.
 static INSIDE: PerProcess<AtomicUsize> = PerProcess::new(|_| AtomicUsize::new(0));
@@ -65,6 +71,15 @@ impl Drop for Inside {
     fn drop(&mut self) {
         MINE.set(MINE.get() - 1);
         INSIDE.get().fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Keeps for ever what cannot be dropped without calling NIXL.
+pub fn keep(value: impl Send + 'static) {
+    // In a forked child another thread of the parent may have had the lock: then it is forgotten.
+    match KEPT.try_lock() {
+        Some(mut kept) => kept.push(Box::new(value)),
+        None => std::mem::forget(value),
     }
 }
 

@@ -224,8 +224,7 @@ impl Nixl {
     fn enter(&mut self) -> Option<exit::Inside> {
         let inside = exit::enter().filter(|_| self.home.is_here());
         if inside.is_none() {
-            std::mem::forget(self.engine.take());
-            std::mem::forget(std::mem::take(&mut self.lanes));
+            exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
             self.rotation.clear();
             // Nobody moves their bytes any more.
             for (op, _) in self.ops.drain() {
