@@ -181,6 +181,10 @@
  *     comes without a bound until this process polls.
  *  7. UCX keeps a socket or two for each registration of a live peer that was removed, until the
  *     peer ends or the transport is closed; see dt_remove_remote_peer.
+ *  8. When a receiver that knows the sender as a peer, too, has removed it or added it again, a
+ *     message that UCX sends in several segments is lost, and the sender is told DT_OK. Over
+ *     sockets that is one of more than 64,000 bytes with its sender's name (or less, if
+ *     UCX_TCP_RX_SEG_SIZE is set); with RDMA devices one that exceeds their segments.
  */
 
 

@@ -19,6 +19,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("a_stopped_receiver", a_stopped_receiver),
     ("a_receiver_that_is_gone", a_receiver_that_is_gone),
     ("remove_and_add", remove_and_add),
+    ("a_forgotten_sender", a_forgotten_sender),
     ("what_nobody_asks_for", what_nobody_asks_for),
     ("foreign_messages", foreign_messages),
 ];
@@ -43,6 +44,8 @@ scenarios! {
     a_receiver_that_is_gone_tcp: a_receiver_that_is_gone Tcp;
     remove_and_add_default: remove_and_add Default;
     remove_and_add_tcp: remove_and_add Tcp;
+    a_forgotten_sender_default: a_forgotten_sender Default;
+    a_forgotten_sender_tcp: a_forgotten_sender Tcp;
     what_nobody_asks_for_default: what_nobody_asks_for Default;
     foreign_messages_default: foreign_messages Default;
     foreign_messages_tcp: foreign_messages Tcp;
@@ -426,6 +429,47 @@ fn remove_and_add() {
         .collect();
     assert!(order.iter().copied().eq(0..60), "{order:?}");
     node.close();
+}
+
+/// The receiver knows the sender as a peer, too, and removes or replaces it. That is nothing to what the
+/// sender sends.
+fn a_forgotten_sender() {
+    let (mut node, mut ours) = (Node::new("node"), Node::new("1"));
+    let (longest, mut sent) = (64_000 - "1".len(), 0u8);
+    let conn = ours.connect_to(&node);
+    let mut back = node.connect_to(&ours);
+    for round in 0..4 {
+        for len in [9, 8_000, 16_000, 24_000, longest] {
+            let bytes = vec![sent; len];
+            let mut come = Vec::new();
+            ours.send(conn, &bytes, || come.extend(node.received()))
+                .unwrap();
+            let start = Instant::now();
+            while come.is_empty() {
+                assert!(start.elapsed() < PATIENCE, "{len} bytes in round {round}");
+                ours.progress();
+                come.extend(node.received());
+            }
+            assert_eq!(come, [message("1", &bytes)]);
+            sent += 1;
+        }
+        // There and back again, one beside the other, and not at all any more.
+        match round {
+            0 => {
+                node.backend.disconnect(back);
+                back = node.connect_to(&ours);
+            }
+            1 => {
+                let new = node.connect_to(&ours);
+                node.backend.disconnect(back);
+                back = new;
+            }
+            2 => node.backend.disconnect(back),
+            _ => {}
+        }
+    }
+    node.close();
+    ours.close();
 }
 
 /// More than is kept: the rest is counted, and what is kept is right.

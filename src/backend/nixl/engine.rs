@@ -66,6 +66,19 @@ pub struct Engine {
 // a time use them. The agent itself is `Send` already; the lists and the inbox are plain containers.
 unsafe impl Send for Engine {}
 
+/// What UCX shall do otherwise than by itself. The user's environment has precedence; NIXL sees to that.
+fn ucx_settings() -> String {
+    // Otherwise loading a peer waits in connect() for an address that does not answer.
+    let mut settings = "TCP_CONN_NB=y".to_owned();
+    // What goes in several segments is dropped by a receiver that has given up its own endpoint to the
+    // sender, and nobody is told. No segment is longer than what receivers are prepared for by default,
+    // this library or not; a user who changes that chooses both.
+    if std::env::var_os("UCX_TCP_RX_SEG_SIZE").is_none() {
+        settings.push_str(",TCP_TX_SEG_SIZE=64k");
+    }
+    settings
+}
+
 impl Engine {
     /// An agent called `name` that has registered `region`, and its metadata.
     pub fn create(
@@ -98,9 +111,7 @@ impl Engine {
             params.push(("num_threads", config.num_threads.to_string()));
         }
         if plugin == "UCX" {
-            // Otherwise loading a peer waits in connect() for an address that does not answer. The
-            // user's environment has precedence; NIXL sees to that.
-            params.push(("engine_config", "TCP_CONN_NB=y".into()));
+            params.push(("engine_config", ucx_settings()));
         }
         let backend = Params::from(params)
             .and_then(|params| agent.create_backend(plugin, &params))
