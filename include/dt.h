@@ -170,8 +170,11 @@
  *  3. Without dt_options.progress_thread, a call that drives work lasts as long as peers keep
  *     sending at full speed, beyond poll_budget_us, and other threads wait for their turn
  *     meanwhile.
- *  4. The death of a peer is noticed by transfers, not while nothing is in flight; and not before
- *     that of the programs which it has started, for they inherit UCX's sockets.
+ *  4. The death of a peer is noticed by transfers, not while nothing is in flight. UCX's sockets
+ *     have no FD_CLOEXEC: as long as a program that the peer has started still has copies of them,
+ *     neither the peer's death nor its dt_close is noticed, and transfers stay in flight. Start
+ *     programs with these descriptors closed (close_range, posix_spawn with addclosefrom_np;
+ *     Python's subprocess does it by itself).
  *  5. dt_close does not keep peers from these addresses; see there.
  *  6. A message that was accepted can be lost when its sender is killed, or ends without dt_close,
  *     before the receiver has asked for it: when it is long and goes over sockets alone; when a

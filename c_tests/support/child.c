@@ -64,6 +64,9 @@ struct child child_start(const char *role)
     CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
     CHECK(posix_spawn_file_actions_init(&actions) == 0);
     CHECK(posix_spawn_file_actions_adddup2(&actions, pair[1], CHILD_SOCKET) == 0);
+    /* Those of UCX, which has no FD_CLOEXEC on them: with a copy here, a peer of this process would not
+     * notice that its transport has gone. */
+    CHECK(posix_spawn_file_actions_addclosefrom_np(&actions, CHILD_SOCKET + 1) == 0);
     int error = posix_spawn(&child.pid, own_path, &actions, NULL, argv, environ);
     if (error != 0)
         test_fail("posix_spawn(%s): %s", own_path, strerror(error));
