@@ -17,6 +17,11 @@ END
     exit 2
 }
 
+# is_number TEXT
+is_number() {
+    [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]
+}
+
 # soak_sim [--programs N] [--seed S]: random programs on simulated transports. Replays one:
 # --programs 1 --seed S.
 soak_sim() {
@@ -29,13 +34,16 @@ soak_sim() {
         esac
         shift 2
     done
+    is_number "$programs" && is_number "${seed:-0}" || usage
     need_tools cc c++
     need_libclang
     need_rust
     export DT_SIM_PROGRAMS=$programs
     [ -z "$seed" ] || export DT_SIM_SEED=$seed
+    mkdir -p build
     cargo test --locked --profile soak --lib -- --nocapture --exact \
-        transport::tests::simulation::programs_of_seeds
+        transport::tests::simulation::programs_of_seeds 2>&1 | tee build/soak-sim.log
+    grep -q '^test result: ok. 1 passed' build/soak-sim.log || die "the simulation has not run"
 }
 
 # soak_chaos [--minutes N] [--seed S] [--backend B]: real processes, on one setting or on all three
@@ -52,7 +60,7 @@ soak_chaos() {
         esac
         shift 2
     done
-    [[ $minutes =~ ^[0-9]+$ && $seed =~ ^[0-9]+$ ]] || usage
+    is_number "$minutes" && is_number "$seed" || usage
     case $backend in
         "") ;;
         local | nixl | nixl_tcp) settings=("$backend") ;;
@@ -91,6 +99,7 @@ soak_fuzz() {
             *) targets+=("$1") && shift ;;
         esac
     done
+    is_number "$minutes" || usage
     need_rust
     need_libclang
     need_tools c++
@@ -102,6 +111,7 @@ soak_fuzz() {
     # The sanitizer is no stable feature; it works all the same.
     export RUSTC_BOOTSTRAP=1
     [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(cargo fuzz list)
+    [ ${#targets[@]} -gt 0 ] || die "there are no targets"
     say "building the targets"
     for target in "${targets[@]}"; do
         cargo fuzz build "$target" || die "there is no target $target, or it cannot be built"

@@ -191,7 +191,9 @@ fn setting(name: &str) -> Option<u64> {
 fn programs_of_seeds() {
     let long = setting("DT_SIM_PROGRAMS");
     let fresh = getrandom::u64().expect("random bytes") >> 16;
-    let parts = match (long, setting("DT_SIM_SEED")) {
+    let seed = setting("DT_SIM_SEED");
+    let usual = long.is_none() && seed.is_none();
+    let parts = match (long, seed) {
         (Some(programs), seed) => vec![(seed.unwrap_or(fresh), programs)],
         (None, Some(seed)) => vec![(seed, 1)],
         (None, None) => vec![(0, 4000), (fresh, 1000)],
@@ -211,8 +213,8 @@ fn programs_of_seeds() {
         println!("{time:.1} s, {:.0} programs a second", count as f64 / time);
     }
     println!("{marks}");
-    // One program cannot do everything.
-    if programs >= 4000 {
+    // Few programs cannot do everything. What is rare comes up in the seeds of the short run.
+    if usual || programs >= 50_000 {
         let missing = marks.missing();
         assert!(missing.is_empty(), "never happened: {missing:?}");
     }
