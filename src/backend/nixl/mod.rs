@@ -224,7 +224,10 @@ impl Nixl {
     fn enter(&mut self) -> Option<exit::Inside> {
         let inside = exit::enter().filter(|_| self.home.is_here());
         if inside.is_none() {
-            exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
+            // Every call comes here from now on.
+            if self.engine.is_some() || !self.lanes.is_empty() {
+                exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
+            }
             self.rotation.clear();
             // Nobody moves their bytes any more.
             for (op, _) in self.ops.drain() {
@@ -276,10 +279,7 @@ fn processor_time() -> Duration {
 
 impl Drop for Nixl {
     fn drop(&mut self) {
-        let _inside = self.enter();
-        // Requests go before the agent that they belong to.
-        self.lanes.clear();
-        self.engine = None;
+        self.force_close();
     }
 }
 
