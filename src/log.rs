@@ -195,3 +195,36 @@ macro_rules! log {
     };
 }
 pub(crate) use log;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, pipe, stderr as standard};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::process::in_a_child;
+
+    #[test]
+    fn a_child_writes_though_another_thread_was_writing_at_the_fork() {
+        let (locked, is_locked) = channel();
+        let (end, ends) = channel::<()>();
+        let writer = std::thread::spawn(move || {
+            let _lock = standard().lock();
+            locked.send(()).unwrap();
+            let _ = ends.recv();
+        });
+        is_locked.recv().unwrap();
+        let (mut ours, theirs) = pipe().unwrap();
+        let status = in_a_child(|| {
+            rustix::stdio::dup2_stderr(&theirs).unwrap();
+            print("one line");
+            true
+        });
+        drop((end, theirs));
+        writer.join().unwrap();
+        assert_eq!(status, 0);
+        let mut text = String::new();
+        ours.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "libdatatransport: one line\n");
+    }
+}
