@@ -137,10 +137,12 @@ impl Nixl {
                 "agent_name is {agent_name:?}, but NIXL needs at least one byte and no NUL"
             );
         }
+        // Where there is none, nothing is prepared for it.
+        let found = library::find(config.lib_dir.as_deref())?;
         let _inside = exit::enter();
         exit::watch(Step::Unloaded)?;
         room::for_agent(config.num_threads, config.progress_thread)?;
-        let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
+        let file = library::load(&found, config.plugin())?;
         exit::watch(Step::Loaded)?;
         let (engine, metadata) = Engine::create(agent_name, region, config)
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
