@@ -80,9 +80,11 @@
  * threads may go on calling; it waits for calls that are under way (at most 5 s). As long as there
  * are transports over it, its UCX has one thread, which sleeps until a connection needs it, and
  * those of dt_options.progress_thread and nixl_num_threads. Programs that the process starts
- * inherit UCX's sockets, so that peers may not notice its death before theirs. UCX is told two
- * things, unless the user has set them: not to print (UCX_LOG_LEVEL), and, where there is no RDMA
- * device, not to load the module for RDMA, which would crash when the process exits (UCX_MODULES).
+ * inherit UCX's sockets, so that peers may not notice its death before theirs. UCX is told four
+ * things, unless the user has set them: not to print (UCX_LOG_LEVEL); where there is no RDMA device,
+ * not to load the module for RDMA, which would crash when the process exits (UCX_MODULES); not to
+ * wait in connect() (UCX_TCP_CONN_NB); and to send up to 64 KiB over a socket in one segment
+ * (UCX_TCP_TX_SEG_SIZE, left alone also where UCX_TCP_RX_SEG_SIZE is set).
  * The environment is read (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change
  * it at the same time (setenv).
  *
@@ -134,10 +136,15 @@
  * parent. The child may make transports of its own; with NIXL only if its parent had none open
  * then, for UCX does not work in the child otherwise, and dt_create says so (DT_ERR_UNAVAILABLE).
  * All that holds also when other threads were inside the library at the fork: no call of the child
- * waits for a thread that does not exist there. Two things are lost then: dt_destroy gives nothing
- * back of a transport that another thread was just using, and the log is off if another thread was
- * just setting its callback. With NIXL the child must not make transports if another thread was
- * inside dt_create.
+ * takes a lock that a thread may have which does not exist there. One chance in very many remains:
+ * where threads of the child wait for each other's turns, they meet in a table of the process, and
+ * one place of it may just have been in use at the fork. Two things are lost: dt_destroy gives
+ * nothing back of a transport that another thread was just using, and the log is off if another
+ * thread was just setting its callback.
+ *
+ * With NIXL, a child that was forked while other threads were inside calls must not use NIXL for
+ * transports of its own, and must end by _exit or exec: UCX has locks, which those threads may have
+ * had, and exit() was seen to wait for one.
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS
@@ -374,6 +381,7 @@ typedef struct dt_options {
     /**
      * NIXL: number of the plugin's worker threads, at most 64. 0: none. UCX uses them for requests
      * of 1024 runs and more, and this library posts smaller ones: with UCX they bring nothing.
+     * dt_create wants 64 file descriptors free, and 12 for each of them (DT_ERR_NO_MEMORY).
      */
     uint32_t nixl_num_threads;
     /**

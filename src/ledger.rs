@@ -288,7 +288,8 @@ impl Ledger {
             Some(key) => &mut self.accounts.get_mut(&key)?.line,
         };
         let id = line.first(&self.entries)?;
-        let result = self.entries.get(&id)?.outcome()?;
+        let result = self.entries.get(&id)?.outcome();
+        let result = result.expect("what waits in a line has ended");
         let terms = self.remove(id)?;
         let bytes = if result.is_ok() { terms.bytes } else { 0 };
         Some((

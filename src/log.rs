@@ -5,12 +5,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
-use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use rustix::io::retry_on_intr;
+use rustix::stdio::stderr;
 
 use crate::process::PerProcess;
 
@@ -71,13 +72,21 @@ fn environment_level() -> i32 {
         "debug" => Level::Debug as i32,
         _ => {
             // Whoever sets it wants a log: let him have one, and know.
-            let _ = writeln!(
-                std::io::stderr(),
-                "libdatatransport: DT_LOG is {wanted:?}, but it can be error, warn, info or debug: taken as warn"
-            );
+            print(&format!(
+                "DT_LOG is {wanted:?}, but it can be error, warn, info or debug: taken as warn"
+            ));
             Level::Warn as i32
         }
     }
+}
+
+/// A line on stderr, past the standard library: a child that was forked while another thread wrote
+/// would wait for that thread's lock.
+fn print(message: &str) {
+    // In one piece: other processes write there, too.
+    let line = format!("libdatatransport: {message}\n");
+    // A closed stderr is no reason to fail.
+    let _ = retry_on_intr(|| rustix::io::write(stderr(), line.as_bytes()));
 }
 
 thread_local! {
@@ -89,7 +98,13 @@ thread_local! {
 /// True when a message of `level` would go anywhere: ask before building a costly one.
 pub fn enabled(level: Level) -> bool {
     let max = match MAX_LEVEL.load(Ordering::Relaxed) {
-        UNREAD => *ENVIRONMENT_LEVEL.get(),
+        UNREAD => {
+            let wanted = *ENVIRONMENT_LEVEL.get();
+            // Unless a callback was set meanwhile.
+            let set =
+                MAX_LEVEL.compare_exchange(UNREAD, wanted, Ordering::Relaxed, Ordering::Relaxed);
+            set.map_or_else(|other| other, |_| wanted)
+        }
         max => max,
     };
     level as i32 <= max
@@ -134,10 +149,7 @@ fn deliver(level: Level, message: String) {
     match &*target {
         Target::Off => {}
         Target::Environment => {
-            // A closed stderr is no reason to fail.
-            // In one piece: other processes write there, too.
-            let line = format!("libdatatransport: {message}\n");
-            let _ = std::io::stderr().write_all(line.as_bytes());
+            print(&message);
         }
         // The message was made for whatever sink was there then; this one may want less.
         Target::Callback { sink, max_level } => {
@@ -183,3 +195,36 @@ macro_rules! log {
     };
 }
 pub(crate) use log;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, pipe, stderr as standard};
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::process::in_a_child;
+
+    #[test]
+    fn a_child_writes_though_another_thread_was_writing_at_the_fork() {
+        let (locked, is_locked) = channel();
+        let (end, ends) = channel::<()>();
+        let writer = std::thread::spawn(move || {
+            let _lock = standard().lock();
+            locked.send(()).unwrap();
+            let _ = ends.recv();
+        });
+        is_locked.recv().unwrap();
+        let (mut ours, theirs) = pipe().unwrap();
+        let status = in_a_child(|| {
+            rustix::stdio::dup2_stderr(&theirs).unwrap();
+            print("one line");
+            true
+        });
+        drop((end, theirs));
+        writer.join().unwrap();
+        assert_eq!(status, 0);
+        let mut text = String::new();
+        ours.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "libdatatransport: one line\n");
+    }
+}

@@ -3,7 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
@@ -47,23 +47,32 @@ const LARGEST_PAGE: usize = 64 << 10;
 /// A word that the kernel sets to 0 in every forked child. `None` where it cannot (before Linux 4.14):
 /// then the pid has to do.
 fn word() -> Option<&'static AtomicU64> {
-    static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
-    const UNKNOWN: u8 = 0;
-    const WIPED: u8 = 1;
-    const KEPT: u8 = 2;
+    static PLACE: AtomicUsize = AtomicUsize::new(UNKNOWN);
+    const UNKNOWN: usize = usize::MAX;
+    const KEPT: usize = usize::MAX - 1;
 
+    // No lock: a child that is forked meanwhile would wait for it for ever. Twice is as good as once.
+    let place = match PLACE.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let place = wiped().unwrap_or(KEPT);
+            PLACE.store(place, Ordering::Relaxed);
+            place
+        }
+        known => known,
+    };
+    ROOM.get(place)
+}
+
+/// Has the page of a word in `ROOM` wiped, and says which word that is.
+fn wiped() -> Option<usize> {
     let page = page_size().min(LARGEST_PAGE);
     let start = ROOM.as_ptr().addr().next_multiple_of(page);
-    let word = &ROOM[(start - ROOM.as_ptr().addr()) / size_of::<AtomicU64>()];
-    // No lock: a child that is forked meanwhile would wait for it for ever. Twice is as good as once.
-    if STATE.load(Ordering::Relaxed) == UNKNOWN {
-        let address = std::ptr::from_ref(word).cast_mut().cast();
-        // SAFETY: whole pages inside ROOM, of which only this word is used, or a part of one, which
-        // the kernel refuses. The advice changes nothing in this process.
-        let wiped = unsafe { madvise(address, page, Advice::LinuxWipeOnFork) }.is_ok();
-        STATE.store(if wiped { WIPED } else { KEPT }, Ordering::Relaxed);
-    }
-    (STATE.load(Ordering::Relaxed) == WIPED).then_some(word)
+    let place = (start - ROOM.as_ptr().addr()) / size_of::<AtomicU64>();
+    let address = std::ptr::from_ref(&ROOM[place]).cast_mut().cast();
+    // SAFETY: whole pages inside ROOM, of which only this word is used, or a part of one, which the
+    // kernel refuses. The advice changes nothing in this process.
+    unsafe { madvise(address, page, Advice::LinuxWipeOnFork) }.ok()?;
+    Some(place)
 }
 
 /// A value that each process makes for itself. To a forked child, what the parent has is of no use: a
@@ -71,8 +80,18 @@ fn word() -> Option<&'static AtomicU64> {
 pub struct PerProcess<T> {
     /// Whose value it is, and whether it is made yet; 0: nobody's.
     home: AtomicU64,
-    value: UnsafeCell<MaybeUninit<T>>,
+    /// That of the first process that asked.
+    first: UnsafeCell<MaybeUninit<T>>,
+    /// That of a child, which leaves those of its parents where they are: what they hold is not lost,
+    /// and the thread that forked may be using them. NULL: there is the first alone.
+    later: AtomicPtr<Later<T>>,
     make: fn(Option<&T>) -> T,
+}
+
+struct Later<T> {
+    value: T,
+    /// For a search for leaks.
+    _parents: *mut Later<T>,
 }
 
 /// In `home`: it is being made.
@@ -87,7 +106,8 @@ impl<T> PerProcess<T> {
     pub const fn new(make: fn(Option<&T>) -> T) -> PerProcess<T> {
         PerProcess {
             home: AtomicU64::new(0),
-            value: UnsafeCell::new(MaybeUninit::uninit()),
+            first: UnsafeCell::new(MaybeUninit::uninit()),
+            later: AtomicPtr::new(std::ptr::null_mut()),
             make,
         }
     }
@@ -113,21 +133,57 @@ impl<T> PerProcess<T> {
                 home = other;
                 continue;
             }
-            // SAFETY: this thread alone has claimed the value, and no other one of this process has
-            // seen it. The parent's is whole if it was finished.
-            let value = unsafe { &mut *self.value.get() };
+            // The parent's is whole if it was finished. It is never dropped: that could touch what was
+            // half changed.
             let inherited = home != 0 && home & UNFINISHED == 0;
-            // SAFETY: as above.
-            let parents = inherited.then(|| unsafe { value.assume_init_ref() });
-            // The parent's is never dropped: that could touch what was half changed.
-            let made = (self.make)(parents);
-            value.write(made);
+            // SAFETY: it was written, by a parent, before `home` said so.
+            let parents = inherited.then(|| unsafe { self.made() });
+            let value = (self.make)(parents);
+            if home == 0 {
+                // SAFETY: this thread alone has claimed the value, and nobody has seen it.
+                unsafe { (*self.first.get()).write(value) };
+            } else {
+                let later = Box::new(Later {
+                    value,
+                    _parents: self.later.load(Ordering::Relaxed),
+                });
+                self.later.store(Box::into_raw(later), Ordering::Relaxed);
+            }
             self.home.store(here, Ordering::Release);
             home = here;
         }
-        // SAFETY: it was written before `home` said so, and is not written again in this process.
-        unsafe { (*self.value.get()).assume_init_ref() }
+        // SAFETY: it was written before `home` said so.
+        unsafe { self.made() }
     }
+
+    /// # Safety
+    /// `home` was seen to name a process that has finished it.
+    unsafe fn made(&self) -> &T {
+        // SAFETY: what this points to was leaked, and is not changed.
+        match unsafe { self.later.load(Ordering::Relaxed).as_ref() } {
+            Some(later) => &later.value,
+            // SAFETY: the caller has seen that it was made, and it is not written again.
+            None => unsafe { (*self.first.get()).assume_init_ref() },
+        }
+    }
+}
+
+/// Wait status of a forked child that runs `body`, and has a minute for it.
+#[cfg(test)]
+pub(crate) fn in_a_child(body: impl FnOnce() -> bool) -> i32 {
+    // SAFETY: the child calls nothing but what works in a copy of one thread, and `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        // SAFETY: a signal that ends the child.
+        unsafe { libc::alarm(60) };
+        let fine = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body)).unwrap_or(false);
+        // SAFETY: ends the child without running anything of the test program.
+        unsafe { libc::_exit(i32::from(!fine)) };
+    }
+    let mut status = -1;
+    // SAFETY: `child` is a child of this process, and `status` outlives the call.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status
 }
 
 #[cfg(test)]
@@ -144,21 +200,6 @@ mod tests {
         });
         assert_eq!(status, 0);
         assert!(home.is_here());
-    }
-
-    /// Exit code of a forked child that runs `body`.
-    fn in_a_child(body: impl FnOnce() -> bool) -> i32 {
-        // SAFETY: the child calls nothing but what works in a copy of one thread, and `_exit`.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let fine = body();
-            // SAFETY: ends the child without running anything of the test program.
-            unsafe { libc::_exit(i32::from(!fine)) };
-        }
-        let mut status = -1;
-        // SAFETY: `child` is a child of this process, and `status` outlives the call.
-        assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-        status
     }
 
     #[test]
@@ -178,6 +219,27 @@ mod tests {
         });
         assert_eq!(status, 0);
         assert_eq!(*guard, 2);
+    }
+
+    /// What the parent's holds is in use in the child, or would be a leak there.
+    #[test]
+    fn a_child_leaves_the_parents_value_alone() {
+        static VALUE: PerProcess<Vec<u64>> =
+            PerProcess::new(|parents| vec![parents.map_or(1, |parents| parents[0] + 1)]);
+        let first = VALUE.get();
+        let status = in_a_child(|| {
+            let second = VALUE.get();
+            let third = in_a_child(|| {
+                let third = VALUE.get();
+                // SAFETY: nothing writes there.
+                let parents = unsafe { (*VALUE.later.load(Ordering::Relaxed))._parents.as_ref() };
+                let reachable = parents.is_some_and(|parents| std::ptr::eq(&parents.value, second));
+                (first[0], second[0], third[0], reachable) == (1, 2, 3, true)
+            });
+            third == 0 && std::ptr::eq(VALUE.get(), second)
+        });
+        assert_eq!(status, 0);
+        assert!(std::ptr::eq(VALUE.get(), first));
     }
 
     #[test]

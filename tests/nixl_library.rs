@@ -5,8 +5,10 @@ mod nixl_support;
 use std::os::unix::fs::symlink;
 use std::process::Command;
 
+use datatransport::error::Status;
 use datatransport::transport::{BackendChoice, NixlConfig};
 use nixl_support::*;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SCENARIOS: &[(&str, fn())] = &[
     ("bent_library", bent_library),
@@ -120,6 +122,7 @@ fn bent_library() {
 }
 
 fn no_library() {
+    let real = lib_dir().unwrap();
     // SAFETY: no other thread of this scenario reads the environment.
     unsafe { std::env::remove_var("DT_NIXL_LIB_DIR") };
     unusable(
@@ -130,6 +133,16 @@ fn no_library() {
         NixlConfig::default(),
         &["libnixl_capi.so", "DT_NIXL_LIB_DIR"],
     );
+    // Nor is anything prepared for it: that there is no room would be another error.
+    let few = Rlimit {
+        current: Some(40),
+        ..getrlimit(Resource::Nofile)
+    };
+    setrlimit(Resource::Nofile, few).unwrap();
+    unavailable(NixlConfig::default(), &["libnixl_capi.so"]);
+    unavailable(in_dir(&real.join("nowhere")), &["nowhere"]);
+    let error = create(BackendChoice::Nixl, in_dir(&real)).err().unwrap();
+    assert_eq!(error.status, Status::NoMemory, "{error}");
 }
 
 fn no_failure_detection() {

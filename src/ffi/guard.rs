@@ -12,6 +12,7 @@ use super::last_error::{self, Line, line, text};
 use super::status::{DT_OK, dt_status};
 use crate::error::{Error, Result, Status};
 use crate::log;
+use crate::process::PerProcess;
 use crate::transport::Transport;
 
 // Plain values have no destructor, so these can be used until a thread has really ended, also by
@@ -22,8 +23,14 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Not a `Once`, which a child forked in the midst of it would wait for.
-static HOOKED: AtomicBool = AtomicBool::new(false);
+/// Not a `Once`, which a child forked in the midst of it would wait for. Such a child leaves the hook as
+/// it is, because the standard library's lock for it is in the midst, too.
+static QUIET: PerProcess<()> = PerProcess::new(|_| {
+    static TAKEN: AtomicBool = AtomicBool::new(false);
+    if !TAKEN.swap(true, Ordering::Relaxed) {
+        keep_panics_quiet();
+    }
+});
 
 /// Runs a call that needs no handle.
 pub(super) fn call(name: &str, body: impl FnOnce() -> Result<()>) -> dt_status {
@@ -70,9 +77,7 @@ fn run<T>(
     transport: Option<&Transport>,
     body: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    if !HOOKED.load(Ordering::Relaxed) && !HOOKED.swap(true, Ordering::Relaxed) {
-        keep_panics_quiet();
-    }
+    QUIET.get();
     let _uncancelled = Uncancelled::new();
     DEPTH.set(DEPTH.get() + 1);
     let batch = log::Batch::open();

@@ -52,6 +52,7 @@ pub struct dt_options {
     pub nixl_plugin: *const c_char,
     /// NIXL: number of the plugin's worker threads, at most 64. 0: none. UCX uses them for requests
     /// of 1024 runs and more, and this library posts smaller ones: with UCX they bring nothing.
+    /// dt_create wants 64 file descriptors free, and 12 for each of them (DT_ERR_NO_MEMORY).
     pub nixl_num_threads: u32,
     /// NIXL: true lets the engine run a thread of its own. False: no background thread, all work is
     /// done inside dt_poll and dt_wait. LOCAL never has a background thread.

@@ -450,7 +450,7 @@ impl Backend for Local {
         self.round += 1;
         self.find_dead();
         self.watch();
-        self.outboxes.sweep();
+        self.outboxes.sweep(Instant::now);
         while let Some(conn) = self.queue.begin_turn() {
             self.serve(conn);
             self.queue.end_turn(conn);

@@ -7,7 +7,6 @@
 //!   metadata that was loaded for it ([`Engine::knows`]).
 
 use std::cell::UnsafeCell;
-use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -102,9 +101,7 @@ impl Engine {
         )
         .map_err(|error| stage(format_args!("create the agent {name:?}"), &error))?;
         // If the exit has begun by now, what the agent stands on is gone. Later, the exit waits.
-        let agent = ManuallyDrop::new(agent);
-        exit::watch(Step::Agent)?;
-        let agent = ManuallyDrop::into_inner(agent);
+        let agent = exit::watch_with(Step::Agent, agent)?;
 
         let mut params = Vec::new();
         if config.num_threads > 0 {
@@ -116,7 +113,7 @@ impl Engine {
         let backend = Params::from(params)
             .and_then(|params| agent.create_backend(plugin, &params))
             .map_err(|error| no_backend(plugin, &error))?;
-        exit::watch(Step::Backend)?;
+        let (agent, backend) = exit::watch_with(Step::Backend, (agent, backend))?;
 
         let mut hint = OptArgs::new().map_err(|error| stage("allocate", &error))?;
         hint.add_backend(&backend)

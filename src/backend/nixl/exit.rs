@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::error::{Result, fail};
-use crate::process::PerProcess;
+use crate::process::{Home, PerProcess};
 
 static BEGUN: AtomicBool = AtomicBool::new(false);
 
@@ -55,22 +55,36 @@ pub fn watch(step: Step) -> Result<()> {
     Ok(())
 }
 
-/// While one lives, NIXL can be called: the exit waits.
-pub struct Inside(());
+/// As [`watch`], while there is a value that only NIXL can take back.
+pub fn watch_with<T: Send + 'static>(step: Step, value: T) -> Result<T> {
+    match watch(step) {
+        Ok(()) => Ok(value),
+        Err(error) => {
+            keep(value);
+            Err(error)
+        }
+    }
+}
+
+/// While one lives, NIXL can be called: the exit waits. A child that is forked meanwhile has a copy,
+/// which counts for nothing there.
+pub struct Inside(Home);
 
 /// `None` when NIXL is not to be called any more.
 pub fn enter() -> Option<Inside> {
     // One order with `begin`: either this thread sees that it has begun, or it is waited for.
     INSIDE.get().fetch_add(1, Ordering::SeqCst);
     MINE.set(MINE.get() + 1);
-    let inside = Inside(());
+    let inside = Inside(Home::here());
     (!BEGUN.load(Ordering::SeqCst)).then_some(inside)
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
         MINE.set(MINE.get() - 1);
-        INSIDE.get().fetch_sub(1, Ordering::SeqCst);
+        if self.0.is_here() {
+            INSIDE.get().fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -84,10 +98,72 @@ pub fn keep(value: impl Send + 'static) {
 }
 
 extern "C" fn begin() {
-    BEGUN.store(true, Ordering::SeqCst);
-    let deadline = Instant::now() + PATIENCE;
+    begin_with(PATIENCE);
+}
+
+fn begin_with(patience: Duration) {
+    if BEGUN.swap(true, Ordering::SeqCst) {
+        // It is registered more than once, and whoever is still inside has been waited for.
+        return;
+    }
+    let deadline = Instant::now() + patience;
     // This thread may be inside itself, in a handler of a signal: it will not come back.
     while INSIDE.get().load(Ordering::SeqCst) > MINE.get() && Instant::now() < deadline {
         sleep(Duration::from_micros(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::in_a_child;
+
+    /// The exit begins once in a process, so a child has to do it.
+    #[test]
+    fn the_exit_waits_once_for_a_call_that_does_not_end() {
+        let status = in_a_child(|| {
+            let (say, hear) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                let _inside = enter().unwrap();
+                say.send(()).unwrap();
+                loop {
+                    std::thread::park();
+                }
+            });
+            hear.recv().unwrap();
+            begin_with(Duration::from_millis(10));
+            // Nobody sees the end of this, if it waits.
+            begin_with(Duration::from_secs(1 << 20));
+            enter().is_none() && watch(Step::Unloaded).is_err()
+        });
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn a_child_is_not_inside() {
+        let inside = enter().unwrap();
+        let status = in_a_child(|| {
+            drop(inside);
+            let before = INSIDE.get().load(Ordering::SeqCst);
+            let _own = enter();
+            before == 0 && INSIDE.get().load(Ordering::SeqCst) == 1
+        });
+        assert_eq!(status, 0);
+    }
+
+    #[test]
+    fn what_cannot_be_given_back_when_the_exit_has_begun_is_kept() {
+        struct Fatal;
+        impl Drop for Fatal {
+            fn drop(&mut self) {
+                // SAFETY: ends the child.
+                unsafe { libc::_exit(3) };
+            }
+        }
+        let status = in_a_child(|| {
+            begin_with(Duration::ZERO);
+            watch_with(Step::Backend, Fatal).is_err()
+        });
+        assert_eq!(status, 0);
     }
 }

@@ -79,18 +79,39 @@ static LOADED: PerProcess<Mutex<Option<Loaded>>> = PerProcess::new(|parents| {
     Mutex::new(parents.and_then(|loaded| loaded.clone()))
 });
 
-/// Makes NIXL callable: its library from `lib_dir`, `$DT_NIXL_LIB_DIR` or the loader's path, and the
-/// file of `plugin`. Returns the library's file.
-pub fn load(lib_dir: Option<&str>, plugin: &str) -> Result<PathBuf> {
-    let mut loaded = LOADED.get().lock();
+/// A library that is there. What it is good for is not known yet.
+pub struct Found {
+    candidate: PathBuf,
+    /// Where only the loader knows the place.
+    _open: Option<Handle>,
+}
+
+/// Looks for NIXL's library in `lib_dir`, `$DT_NIXL_LIB_DIR` or the loader's path.
+pub fn find(lib_dir: Option<&str>) -> Result<Found> {
     let candidate = candidate(lib_dir);
+    let is_there = is_named(&candidate) && candidate.exists();
+    let open = if is_there || LOADED.get().lock().is_some() {
+        None
+    } else {
+        Some(open_or_say(&candidate)?)
+    };
+    Ok(Found {
+        candidate,
+        _open: open,
+    })
+}
+
+/// Makes NIXL callable: its library, and the file of `plugin`. Returns the library's file.
+pub fn load(found: &Found, plugin: &str) -> Result<PathBuf> {
+    let mut loaded = LOADED.get().lock();
+    let candidate = &found.candidate;
     let loaded = match &mut *loaded {
         Some(loaded) => {
-            check_same(&loaded.file, &candidate)?;
+            check_same(&loaded.file, candidate)?;
             loaded
         }
         none => none.insert(Loaded {
-            file: open_library(&candidate)?,
+            file: open_library(candidate)?,
             plugins: BTreeSet::new(),
         }),
     };
@@ -113,10 +134,14 @@ fn candidate(lib_dir: Option<&str>) -> PathBuf {
     }
 }
 
+/// A path, which the loader takes as it is.
+fn is_named(candidate: &Path) -> bool {
+    candidate.components().count() > 1
+}
+
 fn check_same(file: &Path, candidate: &Path) -> Result<()> {
-    let named = candidate.components().count() > 1;
     let same = |a: &Path, b: &Path| a == b || a.canonicalize().ok() == b.canonicalize().ok();
-    if named && !same(file, candidate) {
+    if is_named(candidate) && !same(file, candidate) {
         fail!(
             Unavailable,
             "NIXL: this process has loaded {} already and cannot load {} as well; use one folder for all transports",
@@ -127,8 +152,8 @@ fn check_same(file: &Path, candidate: &Path) -> Result<()> {
     Ok(())
 }
 
-fn open_library(candidate: &Path) -> Result<PathBuf> {
-    let library = Handle::open(candidate).map_err(|reason| {
+fn open_or_say(candidate: &Path) -> Result<Handle> {
+    Handle::open(candidate).map_err(|reason| {
         Error::new(
             Status::Unavailable,
             format!(
@@ -136,7 +161,11 @@ fn open_library(candidate: &Path) -> Result<PathBuf> {
                 candidate.display()
             ),
         )
-    })?;
+    })
+}
+
+fn open_library(candidate: &Path) -> Result<PathBuf> {
+    let library = open_or_say(candidate)?;
     let missing: Vec<_> = SYMBOLS
         .iter()
         .filter(|name| library.symbol(name).is_none())

@@ -200,7 +200,7 @@ impl Nixl {
             );
         }
         lane.outbox.took(cost);
-        // UCX sends in parts what is longer than its buffer.
+        // UCX sends the rest of what is longer than one of its segments when it is driven.
         self.drive_now();
         self.put_in_rotation(conn);
         Ok(())

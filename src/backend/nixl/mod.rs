@@ -137,10 +137,12 @@ impl Nixl {
                 "agent_name is {agent_name:?}, but NIXL needs at least one byte and no NUL"
             );
         }
+        // Where there is none, nothing is prepared for it.
+        let found = library::find(config.lib_dir.as_deref())?;
         let _inside = exit::enter();
         exit::watch(Step::Unloaded)?;
         room::for_agent(config.num_threads, config.progress_thread)?;
-        let file = library::load(config.lib_dir.as_deref(), config.plugin())?;
+        let file = library::load(&found, config.plugin())?;
         exit::watch(Step::Loaded)?;
         let (engine, metadata) = Engine::create(agent_name, region, config)
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
@@ -224,7 +226,10 @@ impl Nixl {
     fn enter(&mut self) -> Option<exit::Inside> {
         let inside = exit::enter().filter(|_| self.home.is_here());
         if inside.is_none() {
-            exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
+            // Every call comes here from now on.
+            if self.engine.is_some() || !self.lanes.is_empty() {
+                exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
+            }
             self.rotation.clear();
             // Nobody moves their bytes any more.
             for (op, _) in self.ops.drain() {
@@ -276,10 +281,7 @@ fn processor_time() -> Duration {
 
 impl Drop for Nixl {
     fn drop(&mut self) {
-        let _inside = self.enter();
-        // Requests go before the agent that they belong to.
-        self.lanes.clear();
-        self.engine = None;
+        self.force_close();
     }
 }
 

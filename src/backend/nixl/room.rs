@@ -13,12 +13,13 @@ use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::fcntl_dupfd_cloexec;
 
+use super::signals::Blocked;
 use crate::error::{Result, fail};
 
 /// Files that an agent opens when it is made: about 20 without RDMA devices.
 const FILES: usize = 64;
-/// The same for each worker thread.
-const FILES_OF_THREAD: usize = 16;
+/// The same for each worker thread: 10. With all 64 of them it has to fit into the usual limit, 1024.
+const FILES_OF_THREAD: usize = 12;
 /// Files for an endpoint: one or two for each way to the peer.
 const FILES_OF_PEER: usize = 16;
 
@@ -55,6 +56,8 @@ fn check_files(why: &str, count: usize) -> Result<()> {
 }
 
 fn check_threads(count: usize) -> Result<()> {
+    // No handler of the program runs on them.
+    let _blocked = Blocked::all();
     let end = Mutex::new(());
     let started: io::Result<()> = thread::scope(|scope| {
         // Until all are there.
@@ -73,4 +76,31 @@ fn check_threads(count: usize) -> Result<()> {
         );
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+    use super::*;
+    use crate::error::Status;
+    use crate::process::in_a_child;
+
+    #[test]
+    fn the_usual_limit_is_enough_for_all_workers() {
+        let with_limit = |files, workers| {
+            let limit = Rlimit {
+                current: Some(files),
+                ..getrlimit(Resource::Nofile)
+            };
+            setrlimit(Resource::Nofile, limit).unwrap();
+            for_agent(workers, true)
+        };
+        // The limit is that of the whole process.
+        let status = in_a_child(|| {
+            let too_few = with_limit(512, 64).unwrap_err();
+            with_limit(1024, 64).is_ok() && too_few.status == Status::NoMemory
+        });
+        assert_eq!(status, 0);
+    }
 }

@@ -1,6 +1,6 @@
-//! Takes back what UCX does to the process's signals while it is loaded.
+//! The process's signals: UCX must not take them, and threads of ours must not get them.
 //!
-//! The constructor of its library installs a handler for SIGHUP. A library that a program embeds
+//! The constructor of UCX's library installs a handler for SIGHUP. A library that a program embeds
 //! has no business there.
 
 use std::ffi::{CStr, OsStr, c_int, c_void};
@@ -36,6 +36,33 @@ impl Signals {
     }
 }
 
+/// While it lives, no signal comes to this thread, nor to threads that it starts: a handler of the
+/// program may need more than their small stacks.
+pub struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    pub fn all() -> Blocked {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: the first call writes `all`; the second one, which cannot fail with this request,
+        // writes `before`.
+        unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
+            Blocked(before.assume_init())
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set that was there before; nobody wants to know this one.
+        unsafe {
+            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, std::ptr::null_mut())
+        };
+    }
+}
+
 /// `None` for the numbers that libc keeps to itself.
 fn disposition(signal: c_int) -> Option<libc::sigaction> {
     let mut action = MaybeUninit::uninit();
@@ -64,5 +91,37 @@ pub fn file_of(address: *mut c_void) -> Option<std::ffi::OsString> {
         }
         let name = info.assume_init().dli_fname;
         (!name.is_null()).then(|| OsStr::from_bytes(CStr::from_ptr(name).to_bytes()).to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What this thread has blocked, without the two that cannot be and the libc's own.
+    fn blocked() -> u64 {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
+        u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+
+    #[test]
+    fn threads_that_are_started_meanwhile_get_no_signals() {
+        let before = blocked();
+        let while_blocked = Blocked::all();
+        let thread = std::thread::spawn(blocked);
+        let inherited = thread.join().unwrap();
+        drop(while_blocked);
+        let reachable = [
+            libc::SIGHUP,
+            libc::SIGUSR1,
+            libc::SIGTERM,
+            libc::SIGALRM,
+            libc::SIGRTMAX(),
+        ];
+        for signal in reachable {
+            assert_ne!(inherited & 1 << (signal - 1), 0, "{signal}");
+        }
+        assert_eq!(blocked(), before);
     }
 }

@@ -1,8 +1,9 @@
 //! The sender's side: a lane in the mailbox of a peer.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound::{Excluded, Unbounded};
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use super::file::MailFile;
 use super::frames::{self, Checked, Frame, GIVEN_UP, RING};
@@ -111,11 +112,14 @@ impl Drop for Outbox {
 #[derive(Debug, Default)]
 pub(in crate::backend::local) struct Outboxes {
     peers: BTreeMap<u128, Entry>,
-    /// Entries without a connection.
-    orphans: usize,
-    /// The orphan that was looked at last.
-    watched: u128,
+    /// Those without a connection.
+    orphans: BTreeSet<u128>,
+    /// The orphan that was looked at last, and when.
+    watched: Option<(u128, Instant)>,
 }
+
+/// Time between two looks at orphans: each costs a system call.
+const SWEEP_EVERY: Duration = Duration::from_millis(1);
 
 #[derive(Debug, Default)]
 struct Entry {
@@ -133,39 +137,48 @@ impl Outboxes {
     /// There is one more connection to the peer `incarnation`.
     pub(in crate::backend::local) fn join(&mut self, incarnation: u128) {
         self.peers.entry(incarnation).or_default().connections += 1;
-        self.count_orphans();
+        self.orphans.remove(&incarnation);
     }
 
     /// There is one less.
     pub(in crate::backend::local) fn leave(&mut self, incarnation: u128) {
         if let Some(entry) = self.peers.get_mut(&incarnation) {
             entry.connections -= 1;
+            if entry.connections == 0 {
+                self.orphans.insert(incarnation);
+            }
         }
-        self.peers.retain(|_, entry| entry.is_needed());
-        self.count_orphans();
-    }
-
-    fn count_orphans(&mut self) {
-        let orphans = self.peers.values().filter(|entry| entry.connections == 0);
-        self.orphans = orphans.count();
+        for orphan in self.orphans.clone() {
+            self.look_at(orphan);
+        }
     }
 
     /// Looks at one lane that has outlived its connections, and gives it up if it is of no use any
     /// more. Called again and again: no other connection may ever end.
-    pub(in crate::backend::local) fn sweep(&mut self) {
-        if self.orphans == 0 {
+    pub(in crate::backend::local) fn sweep(&mut self, now: impl FnOnce() -> Instant) {
+        if self.orphans.is_empty() {
             return;
         }
-        let after = (Excluded(self.watched), Unbounded);
-        let ring = self.peers.range(after).chain(&self.peers);
-        let mut orphans = ring.filter(|(_, entry)| entry.connections == 0);
-        let Some((&incarnation, entry)) = orphans.next() else {
-            return;
+        let now = now();
+        let next = match self.watched {
+            Some((_, then)) if now.saturating_duration_since(then) < SWEEP_EVERY => return,
+            Some((last, _)) => self.orphans.range((Excluded(last), Unbounded)).next(),
+            None => None,
         };
-        self.watched = incarnation;
-        if !entry.is_needed() {
-            self.peers.remove(&incarnation);
-            self.orphans -= 1;
+        if let Some(&orphan) = next.or_else(|| self.orphans.first()) {
+            self.watched = Some((orphan, now));
+            self.look_at(orphan);
+        }
+    }
+
+    fn look_at(&mut self, orphan: u128) {
+        if self
+            .peers
+            .get(&orphan)
+            .is_none_or(|entry| !entry.is_needed())
+        {
+            self.peers.remove(&orphan);
+            self.orphans.remove(&orphan);
         }
     }
 
