@@ -14,6 +14,7 @@
 
 #include "backend.h"
 #include "dt_time.h"
+#include "leaks.h"
 #include "node.h"
 #include "refused.h"
 
@@ -142,6 +143,7 @@ static void own_transport(void)
 
 static void in_the_child(uint64_t number)
 {
+    leaks_cannot_be_found();
     expect_all_refused(node.transport, DT_ERR_FORKED, "fork");
     expect_none_left_out();
     expect_rest_answers(node.transport, (uint64_t)(uintptr_t)node.memory.base, BLOCKS, LEN);

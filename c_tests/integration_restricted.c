@@ -14,6 +14,7 @@
 
 #include "backend.h"
 #include "faults.h"
+#include "leaks.h"
 #include "life.h"
 #include "procfs.h"
 #include "skip.h"
@@ -93,6 +94,7 @@ static bool fill_shm(void)
 static bool restrict_to(enum restriction what)
 {
     const struct rlimit none = {0, 0};
+    leaks_cannot_be_found();
     switch (what) {
     case NOTHING:
         return true;

@@ -40,7 +40,7 @@ static void *run(void *unused)
             pthread_mutex_lock(&lock);
             continue;
         }
-        /* Nobody waits for the process before that: its number is not another's. */
+        /* It may have ended, but whoever reaps it settles all this first: its number is not another's. */
         CHECK(kill(queue[0].pid, queue[0].number) == 0);
         for (size_t i = 1; i < count; i++)
             queue[i - 1] = queue[i];

@@ -11,9 +11,6 @@
 #include "procfs.h"
 #include "survivor.h"
 
-/* The allocators of libc and UCX keep a mapping here and there; one for each peer would be far more. */
-#define MAPS_SLACK 12
-
 uint64_t new_number(void)
 {
     static uint64_t number;

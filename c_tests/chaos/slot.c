@@ -338,9 +338,13 @@ static void listen_to(struct slot *slot)
 static void bury(struct slot *slot)
 {
     int status = 0;
-    pid_t pid = waitpid(slot->child.pid, &status, WNOHANG);
-    if (pid != slot->child.pid)
+    siginfo_t ended = {.si_pid = 0};
+    CHECK(waitid(P_PID, (id_t)slot->child.pid, &ended, WEXITED | WNOHANG | WNOWAIT) == 0);
+    if (ended.si_pid == 0)
         return;
+    /* A signal may still be on its way to that number. */
+    fate_settle();
+    CHECK(waitpid(slot->child.pid, &status, 0) == slot->child.pid);
     listen_to(slot);
     bool as_told = slot->doomed ? (WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) ||
                                       (WIFEXITED(status) && WEXITSTATUS(status) == 0)

@@ -103,6 +103,14 @@ struct xfer {
     uint32_t source[MOST_BLOCKS], target[MOST_BLOCKS];
 };
 
+/* The allocators of libc and UCX keep a mapping here and there; one for each peer would be far more. That of
+ * a sanitizer maps a piece for every size there is, and reuses what is freed late. */
+#ifdef DT_SANITIZED
+#define MAPS_SLACK 10000
+#else
+#define MAPS_SLACK 12
+#endif
+
 /* What the counters of the transport must be. */
 struct model {
     uint64_t submitted, done, failed, cancelled;

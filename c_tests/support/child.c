@@ -11,6 +11,7 @@
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -74,6 +75,40 @@ struct child child_start(const char *role)
     close(pair[1]);
     child.socket = pair[0];
     return child;
+}
+
+/* Nothing but system calls: what this process is doing otherwise does not exist in the new one. */
+static pid_t start_in_namespaces(int flags, int socket, char *const argv[])
+{
+    pid_t pid = (pid_t)syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL);
+    if (pid != 0)
+        return pid;
+    if (dup2(socket, CHILD_SOCKET) == CHILD_SOCKET) {
+        closefrom(CHILD_SOCKET + 1);
+        execve(own_path, argv, environ);
+    }
+    _exit(127);
+}
+
+bool child_start_twins(struct child twins[2], const char *role, int flags)
+{
+    int pairs[2][2];
+    char *argv[] = {own_path, (char *)ROLE_FLAG, (char *)(uintptr_t)role, NULL};
+    fflush(stdout);
+    for (int i = 0; i < 2; i++) {
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pairs[i]) == 0);
+        CHECK(pairs[i][1] > CHILD_SOCKET);
+    }
+    for (int i = 0; i < 2; i++)
+        twins[i] = (struct child){start_in_namespaces(flags, pairs[i][1], argv), pairs[i][0], role};
+    bool permitted = twins[0].pid > 0;
+    CHECK(permitted ? twins[1].pid > 0 : errno == EPERM);
+    for (int i = 0; i < 2; i++) {
+        close(pairs[i][1]);
+        if (!permitted)
+            close(pairs[i][0]);
+    }
+    return permitted;
 }
 
 void child_exec(int socket, const char *role)

@@ -30,6 +30,9 @@ void child_main(int argc, char **argv, const struct role *roles);
 
 struct child child_start(const char *role);
 
+/* Two at once, in namespaces of their own: `flags` are those of clone(2). False if this process may not. */
+bool child_start_twins(struct child twins[2], const char *role, int flags);
+
 /* The receiver knows the size. Both fail the test when the other side is gone, and receiving also
  * after BOUND_MS. */
 void message_send(int socket, const void *data, size_t bytes);
