@@ -11,7 +11,7 @@
 #include "tests.h"
 #include "util.h"
 
-#define MEMORY ((uint64_t)128 << 20)
+#define MEMORY ((uint64_t)64 << 20)
 #define FILLER ((size_t)32 << 20)        /* more than sockets hold */
 #define LOCAL_BYTES ((size_t)128 << 10)  /* of a transfer: nothing of it is copied at submission */
 #define LOCAL_ROUND ((size_t)64 << 20)   /* at least, however few are in flight */

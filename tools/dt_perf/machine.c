@@ -42,7 +42,8 @@ static void read_l3(struct machine *machine)
 {
     char line[64], *unit;
     read_line("/sys/devices/system/cpu/cpu0/cache/index3/size", line, sizeof line);
-    machine->l3_bytes = strtoull(line, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+    machine->l3_bytes = strtoull(line, &unit, 10);
+    machine->l3_bytes <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : 0;
     if (machine->l3_bytes == 0) {
         long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
         machine->l3_bytes = bytes > 0 ? (uint64_t)bytes : 0;

@@ -12,7 +12,7 @@ import time
 PATIENCE = 60
 LOCAL = ["local", "local-unmapped", "memcpy", "copy-nt", "process-vm"]
 NIXL = ["nixl", "nixl-raw"]
-SMALL = ["--pool", "16M", "--rounds", "2", "--transfers", "20", "--blocks", "8", "--verify"]
+SMALL = ["--pool", "4M", "--rounds", "2", "--transfers", "20", "--blocks", "8", "--verify"]
 
 program = sys.argv[1]
 with_nixl = os.environ.get("DT_TEST_NIXL") == "1"
@@ -97,14 +97,14 @@ def transfer():
     assert sorted(shapes) == sorted((op, size, pattern) for op in ("write", "read")
                                     for size in (4096, 1000)
                                     for pattern in ("contiguous", "scattered", "permuted"))
-    assert all((one["blocks"], one["depth"], one["peers"], one["pool_bytes"]) == (8, 3, 1, 1 << 24)
+    assert all((one["blocks"], one["depth"], one["peers"], one["pool_bytes"]) == (8, 3, 1, 1 << 22)
                for one in report["results"])
     check_transfers(report, names)
 
 
 def peers():
     """Several targets, over sockets where it is NIXL, and by time instead of number."""
-    report = measure("--pool", "16M", "--rounds", "2", "--seconds", "0.02", "--blocks", "4,16",
+    report = measure("--pool", "4M", "--rounds", "2", "--seconds", "0.02", "--blocks", "4,16",
                      "--verify", "--peers", "3", "--op", "read,write", "--ucx-tls", "tcp",
                      "--huge-pages")
     assert len(report["results"]) == 4 and report["ucx_tls"] == "tcp"
@@ -242,7 +242,7 @@ def busy(pid):
 
 def killed():
     for name in names:
-        process = start("--pool", "16M", "--subjects", name, "--seconds", "600", "--blocks", "16")
+        process = start("--pool", "4M", "--subjects", name, "--seconds", "600", "--blocks", "8")
         wait_for("it does not start", lambda: busy(process.pid))
         target = children(process.pid)[0]
         os.kill(target, signal.SIGKILL)
@@ -255,7 +255,7 @@ def killed():
         assert out == "" and "target 0 was ended by signal 9" in err, err
         assert err.count("\n") == 1, err
     for number in (signal.SIGINT, signal.SIGKILL):
-        process = start("--pool", "16M", "--subjects", "local", "--seconds", "600", "--peers", "2",
+        process = start("--pool", "4M", "--subjects", "local", "--seconds", "600", "--peers", "2",
                         "--blocks", "16")
         wait_for("it does not start", lambda: busy(process.pid))
         targets = children(process.pid)
