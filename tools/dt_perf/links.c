@@ -40,6 +40,17 @@ static bool start(pid_t *child)
     return true;
 }
 
+/* What answers may be anything, or somebody who is busy with another run. */
+enum { HELLO_SECONDS = 30 };
+
+static void connect_all(struct links *links, const char *address)
+{
+    for (uint32_t i = 0; i < links->count; i++) {
+        links->fd[i] = wire_connect(address);
+        wire_patience(links->fd[i], HELLO_SECONDS);
+    }
+}
+
 static void start_children(struct links *links)
 {
     for (uint32_t i = 0; i < links->count; i++) {
@@ -98,13 +109,13 @@ void links_start(struct links *links, const struct settings *settings)
     if (settings->connect == NULL)
         start_children(links);
     else
-        for (uint32_t i = 0; i < links->count; i++)
-            links->fd[i] = wire_connect(settings->connect);
+        connect_all(links, settings->connect);
     if (settings->ucx_tls != NULL)
         setenv("UCX_TLS", settings->ucx_tls, 1);
     links_must(links, hello(links, settings));
     wire_host(host, sizeof host);
     for (uint32_t i = 0; i < links->count; i++) {
+        wire_patience(links->fd[i], 0);
         links->pid[i] = links->reply[i].pid;
         if (strcmp(host, links->reply[i].host) != 0)
             links->same_host = false;
@@ -119,7 +130,7 @@ static void gone(const struct links *links, uint32_t i)
 {
     int status;
     if (links->child[i] == 0)
-        die("target %u has closed the connection; what it says is over there", i);
+        die("target %u does not answer, or has ended; what it says is over there", i);
     /* One that was stopped is not gone. */
     if (waitpid(links->child[i], &status, 0) == links->child[i] && WIFSIGNALED(status))
         die("target %u was ended by signal %d (%s)", i, WTERMSIG(status),

@@ -39,6 +39,12 @@ bool wire_receive(int fd, void *data, size_t bytes)
     return true;
 }
 
+void wire_patience(int fd, unsigned seconds)
+{
+    struct timeval time = {(time_t)seconds, 0};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &time, sizeof time);
+}
+
 void wire_host(char *host, size_t cap)
 {
     char boot[64], space[48];

@@ -48,6 +48,9 @@ struct reply {
 bool wire_send(int fd, const void *data, size_t bytes);
 bool wire_receive(int fd, void *data, size_t bytes);
 
+/* How long wire_receive waits; 0: for ever. Then the other side counts as gone. */
+void wire_patience(int fd, unsigned seconds);
+
 /* Names the host as a process sees it. */
 void wire_host(char *host, size_t cap);
 
