@@ -8,7 +8,9 @@
 
 #include "util.h"
 
-enum { GUARD_BYTE = 0x5c, HUGE_PAGE = 2 << 20 };
+/* Of a guard, what lies nearest is filled and looked at; the rest keeps the base where it suits huge
+ * pages. */
+enum { GUARD_BYTE = 0x5c, GUARD = 64 << 10, HUGE_PAGE = 2 << 20 };
 
 static bool make_ordinary(struct pool *pool, size_t bytes, bool huge_pages, char *why, size_t cap)
 {
@@ -47,8 +49,8 @@ bool pool_make(struct pool *pool, enum memory memory, size_t bytes, bool huge_pa
         pool->base = NULL;
         return false;
     }
-    memset(pool->base - POOL_GUARD, GUARD_BYTE, POOL_GUARD);
-    memset(pool->base + bytes, GUARD_BYTE, POOL_GUARD);
+    memset(pool->base - GUARD, GUARD_BYTE, GUARD);
+    memset(pool->base + bytes, GUARD_BYTE, GUARD);
     return true;
 }
 
@@ -116,6 +118,6 @@ bool pool_is_clear(const struct pool *pool, size_t offset, size_t bytes, unsigne
 
 bool pool_guards_hold(const struct pool *pool)
 {
-    return all_are(pool->base - POOL_GUARD, POOL_GUARD, GUARD_BYTE) &&
-           all_are(pool->base + pool->bytes, POOL_GUARD, GUARD_BYTE);
+    return all_are(pool->base - GUARD, GUARD, GUARD_BYTE) &&
+           all_are(pool->base + pool->bytes, GUARD, GUARD_BYTE);
 }
