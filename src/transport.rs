@@ -292,7 +292,10 @@ impl Transport {
         let started = match inner.backend.start(terms.conn, op, direction, runs) {
             Ok(started) => started,
             Err(error) => {
-                inner.judge(terms.conn, &Err(error.clone()));
+                // What this process lacks is not the peer's fault.
+                if error.status != Status::NoMemory {
+                    inner.judge(terms.conn, &Err(error.clone()));
+                }
                 return Err(error.context(format_args!("peer {}", Quoted(peer_id))));
             }
         };

@@ -45,12 +45,12 @@ mod space;
 mod words;
 
 use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::{OwnedFd, RawFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use self::copy::Memory;
@@ -66,7 +66,7 @@ use self::queue::{Queue, Transfer};
 use self::region_file::OwnFile;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop, check_message};
 use crate::error::{Error, Result, Status, fail};
-use crate::extents::{Cursor, Runs};
+use crate::extents::Runs;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{LocalRegion, Region};
@@ -224,15 +224,14 @@ impl Local {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let mut found = Vec::with_capacity(DEATHS);
+        let mut room = [MaybeUninit::uninit(); DEATHS];
         // The lost are no longer watched, so that each look shows others.
         while let Some(open) = self.open.as_ref() {
-            found.clear();
-            if epoll::wait(&open.epoll, spare_capacity(&mut found), Some(&now)).is_err() {
+            let Ok((found, _)) = epoll::wait(&open.epoll, &mut room, Some(&now)) else {
                 return;
-            }
+            };
             let mut lost = 0;
-            for event in &found {
+            for event in found {
                 let conn = ConnId(event.data.u64());
                 if let Some(Link::Live { peer, .. }) = self.links.get(&conn)
                     && let Err(error) = peer.check()
@@ -381,7 +380,7 @@ impl Backend for Local {
     fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start> {
         self.check_open()?;
         let peer = live(&self.links, conn)?;
-        let mut cursor = Cursor::new(runs);
+        let mut cursor = self.queue.cursor(runs)?;
         let now = cursor.total_bytes() <= INLINE_BYTES
             && cursor.runs_left() <= INLINE_RUNS
             && !self.queue.has_work_for(conn);
@@ -395,7 +394,10 @@ impl Backend for Local {
                 self.lose(conn, error.clone());
                 return Err(error);
             }
-            Ok(()) if now => return Ok(Start::Done),
+            Ok(()) if now => {
+                self.queue.take_back(cursor);
+                return Ok(Start::Done);
+            }
             Err(error) => self.queue.ended(op, Err(error)),
             Ok(()) => self.queue.push(
                 conn,
