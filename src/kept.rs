@@ -25,6 +25,14 @@ pub fn relax_empty<T>(queue: &mut VecDeque<T>) {
     }
 }
 
+/// The same for an empty list.
+pub fn relax_list<T>(list: &mut Vec<T>) {
+    debug_assert!(list.is_empty());
+    if list.capacity() > KEPT {
+        *list = Vec::new();
+    }
+}
+
 /// Ids in the order in which they came. An id can leave from anywhere: whoever has them knows which wait,
 /// the place of one that does not is skipped, and nothing is allocated for each.
 #[derive(Debug, Default)]

@@ -263,7 +263,7 @@ impl Transport {
         peer_id: &str,
         (local_idxs, remote_idxs): (&[u32], &[u32]),
         user_data: u64,
-        hold: Option<Box<[u8]>>,
+        hold: Option<&[u8]>,
     ) -> Result<XferId> {
         // Merging takes as long as the lists are long: other threads go on meanwhile. If they
         // remove or replace the peer, it is done again.
