@@ -385,7 +385,7 @@ typedef struct dt_options {
      */
     uint32_t nixl_num_threads;
     /**
-     * NIXL: true lets the engine run a thread of its own, which looks every 3 ms for what has come
+     * NIXL: true lets the engine run a thread of its own, which looks every 5 ms for what has come
      * in. False: no background thread, all work is done inside dt_poll and dt_wait. LOCAL never has
      * a background thread.
      */
