@@ -1,9 +1,17 @@
 //! From two index lists to what really has to be moved: runs of blocks that are contiguous on both
 //! sides, and a cursor that hands out a transfer in pieces of bounded size.
 
+use smallvec::SmallVec;
+
 use crate::error::{Result, fail};
 use crate::layout::Layout;
 use crate::region::Region;
+
+mod spare;
+pub use spare::Spare;
+
+/// So many runs take no memory but the stack's while a transfer is submitted.
+const FEW: usize = 64;
 
 /// `blocks` blocks that lie one after the other on both sides, from local block `local` and remote
 /// block `remote` on.
@@ -22,7 +30,7 @@ pub struct Run {
 /// The merged runs of one transfer, in the order of the caller's lists.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
-    runs: Vec<Run>,
+    runs: SmallVec<[Run; FEW]>,
     bytes: u64,
     remote: Layout,
 }
@@ -70,12 +78,12 @@ impl Runs {
             remote.num_blocks(),
         )?;
 
-        let mut runs = room(local_idxs.len())?;
+        let mut runs = SmallVec::new();
         // Each kind of layout gets a loop of its own: most are uniform, and need no addresses.
         match remote {
             Layout::Uniform(_) => join(local_idxs, remote_idxs, &mut runs, |run, next| {
                 u64::from(run.remote) + u64::from(run.blocks) == u64::from(next)
-            }),
+            })?,
             Layout::Table(table) => {
                 let addresses = table.addresses();
                 let block_len = remote.block_len();
@@ -83,10 +91,12 @@ impl Runs {
                 join(local_idxs, remote_idxs, &mut runs, |run, next| {
                     addresses[run.remote as usize] + u64::from(run.blocks) * block_len
                         == addresses[next as usize]
-                })
+                })?
             }
         }
-        runs.shrink_to_fit();
+        if runs.spilled() {
+            runs.shrink_to_fit();
+        }
         Ok(Runs {
             runs,
             bytes,
@@ -110,9 +120,9 @@ impl Runs {
 fn join(
     local_idxs: &[u32],
     remote_idxs: &[u32],
-    runs: &mut Vec<Run>,
+    runs: &mut SmallVec<[Run; FEW]>,
     follows: impl Fn(&Run, u32) -> bool,
-) {
+) -> Result<()> {
     let start = |(local, remote)| Run {
         local,
         remote,
@@ -128,11 +138,26 @@ fn join(
         if extends {
             run.blocks += 1;
         } else {
+            if runs.len() == runs.capacity() {
+                room_for(local_idxs.len(), runs)?;
+            }
             runs.push(run);
             run = start((local, remote));
         }
     }
+    if runs.len() == runs.capacity() {
+        room_for(local_idxs.len(), runs)?;
+    }
     runs.push(run);
+    Ok(())
+}
+
+/// Memory that is reserved and not touched costs nothing; growing would copy.
+fn room_for(blocks: usize, runs: &mut SmallVec<[Run; FEW]>) -> Result<()> {
+    if runs.try_reserve_exact(blocks - runs.len()).is_err() {
+        fail!(NoMemory, "no memory to remember {blocks} blocks");
+    }
+    Ok(())
 }
 
 fn check(name: &str, idxs: &[u32], owner: &str, num_blocks: u64) -> Result<()> {
@@ -163,34 +188,33 @@ pub struct Piece {
     pub len: u64,
 }
 
-/// Walks [`Runs`] in pieces. It owns the runs, so that a transfer is one value.
+/// Walks the runs of a transfer in pieces. It owns them, so that a transfer is one value; a single run
+/// takes no memory besides.
 #[derive(Debug)]
 pub struct Cursor {
-    runs: Runs,
-    block_len: u64,
+    runs: SmallVec<[Run; 1]>,
+    bytes: u64,
+    remote: Layout,
     at: usize,
     done_in_run: u64,
 }
 
 impl Cursor {
-    /// A cursor at the start of `runs`.
+    /// A cursor at the start of `runs`, with memory of its own.
+    #[cfg(test)]
     pub fn new(runs: Runs) -> Cursor {
-        Cursor {
-            block_len: runs.remote.block_len(),
-            runs,
-            at: 0,
-            done_in_run: 0,
-        }
+        Spare::default().cursor(runs).unwrap()
     }
 
     /// The next piece of at most `max` bytes (`max` is not 0), or `None` at the end.
     pub fn next_piece(&mut self, max: u64) -> Option<Piece> {
-        let run = self.runs.runs.get(self.at)?;
-        let left = u64::from(run.blocks) * self.block_len - self.done_in_run;
+        let run = self.runs.get(self.at)?;
+        let block_len = self.remote.block_len();
+        let left = u64::from(run.blocks) * block_len - self.done_in_run;
         let len = left.min(max);
         let piece = Piece {
-            local: u64::from(run.local) * self.block_len + self.done_in_run,
-            remote: self.runs.remote.offset(run.remote) + self.done_in_run,
+            local: u64::from(run.local) * block_len + self.done_in_run,
+            remote: self.remote.offset(run.remote) + self.done_in_run,
             len,
         };
         if len == left {
@@ -204,27 +228,18 @@ impl Cursor {
 
     /// True when nothing is left.
     pub fn is_done(&self) -> bool {
-        self.at == self.runs.runs.len()
+        self.at == self.runs.len()
     }
 
     /// Bytes of the whole transfer.
     pub fn total_bytes(&self) -> u64 {
-        self.runs.bytes
+        self.bytes
     }
 
     /// Runs that are not finished.
     pub fn runs_left(&self) -> usize {
-        self.runs.runs.len() - self.at
+        self.runs.len() - self.at
     }
-}
-
-/// Memory that is reserved and not touched costs nothing; growing would copy.
-fn room(blocks: usize) -> Result<Vec<Run>> {
-    let mut runs = Vec::new();
-    if runs.try_reserve_exact(blocks).is_err() {
-        fail!(NoMemory, "no memory to remember {blocks} blocks");
-    }
-    Ok(runs)
 }
 
 #[cfg(test)]
@@ -239,7 +254,8 @@ mod tests {
 
     #[test]
     fn a_list_that_no_memory_can_hold_is_refused() {
-        assert_eq!(room(usize::MAX).unwrap_err().status, Status::NoMemory);
+        let refused = room_for(usize::MAX, &mut SmallVec::new()).unwrap_err();
+        assert_eq!(refused.status, Status::NoMemory);
     }
 
     /// Both sides have the same blocks.

@@ -19,12 +19,11 @@
 //! A transfer that is *held* by a handle takes the same way, but `take` passes it over: it stays in
 //! `Ended` until it is forgotten.
 
-use std::collections::VecDeque;
-
 use rustc_hash::FxHashMap;
 
 use crate::backend::{ConnId, Direction};
 use crate::error::Status;
+use crate::kept::{Line, relax_map};
 use crate::peers::PeerKey;
 
 /// Id of a transfer as callers see it; never 0, never reused.
@@ -115,22 +114,12 @@ impl Entry {
     }
 }
 
-/// Ids that wait to be reported, in the order in which they ended.
-///
-/// Each waits in two lines, that of its peer and that of all. Where it leaves, it leaves at once; in the
-/// other line its place stays, and is skipped later. So nothing is allocated for a transfer.
-#[derive(Debug, Default)]
-struct Line {
-    places: VecDeque<XferId>,
-    /// How many of the places are taken.
-    waiting: usize,
-}
-
 /// What one peer id has.
 #[derive(Debug, Default)]
 struct Account {
     /// Entries under this id.
     uses: u64,
+    /// Those of them that wait to be reported.
     line: Line,
 }
 
@@ -141,30 +130,11 @@ pub struct Ledger {
     entries: FxHashMap<XferId, Entry>,
     /// Dropped by the caller, but the backend may still touch memory for them.
     draining: FxHashMap<XferId, ConnId>,
+    /// What waits to be reported, in the order in which it ended. Each waits here and in the line of its
+    /// peer.
     line: Line,
     accounts: FxHashMap<PeerKey, Account>,
     counts: Counts,
-}
-
-impl Line {
-    fn push(&mut self, id: XferId, entries: &FxHashMap<XferId, Entry>) {
-        self.places.push_back(id);
-        self.waiting += 1;
-        // Few enough to be cheap, many enough to be rare.
-        if self.places.len() > 2 * self.waiting + 64 {
-            self.places.retain(|id| entries.contains_key(id));
-        }
-    }
-
-    fn first(&mut self, entries: &FxHashMap<XferId, Entry>) -> Option<XferId> {
-        while let Some(id) = self.places.front() {
-            if entries.contains_key(id) {
-                return Some(*id);
-            }
-            self.places.pop_front();
-        }
-        None
-    }
 }
 
 impl Ledger {
@@ -229,10 +199,11 @@ impl Ledger {
         entry.state = State::Ended { result: outcome };
         let terms = entry.terms;
         if !terms.held {
-            self.line.push(id, &self.entries);
+            let waits = |id| self.entries.contains_key(&id);
+            self.line.push(id, waits);
             let account = self.accounts.get_mut(&terms.peer);
             let account = account.expect("an entry has an account");
-            account.line.push(id, &self.entries);
+            account.line.push(id, waits);
         }
         self.counts.inflight -= 1;
         match (outcome, terms.direction) {
@@ -287,7 +258,7 @@ impl Ledger {
             None => &mut self.line,
             Some(key) => &mut self.accounts.get_mut(&key)?.line,
         };
-        let id = line.first(&self.entries)?;
+        let id = line.first(|id| self.entries.contains_key(&id))?;
         let result = self.entries.get(&id)?.outcome();
         let result = result.expect("what waits in a line has ended");
         let terms = self.remove(id)?;
@@ -309,7 +280,7 @@ impl Ledger {
             None => Some(&self.line),
             Some(key) => self.accounts.get(&key).map(|account| &account.line),
         };
-        line.is_some_and(|line| line.waiting > 0)
+        line.is_some_and(|line| !line.is_empty())
     }
 
     /// True while an id of `peer` can still surface.
@@ -326,6 +297,9 @@ impl Ledger {
 
     /// What runs over `conn`, or over any.
     pub fn running(&self, conn: Option<ConnId>) -> Vec<XferId> {
+        if self.counts.inflight == 0 {
+            return Vec::new();
+        }
         let over = |entry: &Entry| conn.is_none_or(|conn| entry.terms.conn == conn);
         let mut ids: Vec<XferId> = self
             .entries
@@ -340,7 +314,7 @@ impl Ledger {
 
     /// Drops what waits to be reported: the transport closes.
     pub fn forget_ready(&mut self) {
-        while let Some(id) = self.line.first(&self.entries) {
+        while let Some(id) = self.line.first(|id| self.entries.contains_key(&id)) {
             self.remove(id);
         }
     }
@@ -359,12 +333,13 @@ impl Ledger {
 
     fn remove(&mut self, id: XferId) -> Option<Terms> {
         let entry = self.entries.remove(&id)?;
+        relax_map(&mut self.entries);
         let account = self.accounts.get_mut(&entry.terms.peer);
         let account = account.expect("an entry has an account");
         account.uses -= 1;
         if matches!(entry.state, State::Ended { .. }) && !entry.terms.held {
-            self.line.waiting -= 1;
-            account.line.waiting -= 1;
+            self.line.leave();
+            account.line.leave();
         }
         Some(entry.terms)
     }

@@ -14,6 +14,7 @@
 //! - [`layout`]: where the blocks of a peer lie.
 //! - [`region`]: block geometry.
 //! - [`fingerprint`]: canonical JSON and its hash.
+//! - `kept`: what memory is kept for the next transfers.
 //! - `process`, `clock`, [`log`], [`error`]: used by all.
 
 pub mod backend;
@@ -26,6 +27,7 @@ pub mod fingerprint;
 #[cfg(any(test, fuzzing))]
 pub mod fuzz;
 pub mod handshake;
+mod kept;
 pub mod layout;
 pub mod ledger;
 pub mod log;

@@ -1,11 +1,12 @@
 //! Messages that go with reads: bound to the read until its bytes have arrived, then waiting for room
 //! at the peer, in the order in which the reads completed. Pure state.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
 use crate::backend::ConnId;
+use crate::kept::{relax_empty, relax_map};
 use crate::ledger::XferId;
 
 /// All messages of one transport that are not on their way yet.
@@ -13,19 +14,30 @@ use crate::ledger::XferId;
 pub struct Outgoing {
     messages: FxHashMap<XferId, Bound>,
     /// Reads whose bytes have arrived. One that was forgotten meanwhile is skipped.
-    waiting: BTreeMap<ConnId, VecDeque<XferId>>,
+    waiting: FxHashMap<ConnId, VecDeque<XferId>>,
+    /// Memory for messages and lines to come.
+    spare_bytes: Vec<Vec<u8>>,
+    spare_lines: Vec<VecDeque<XferId>>,
 }
+
+/// Memory for so many messages of so many bytes is kept: 1 MiB at most.
+const KEPT_MESSAGES: usize = 1024;
+const KEPT_BYTES: usize = 1024;
+/// The same for lines.
+const KEPT_LINES: usize = 16;
 
 #[derive(Debug)]
 struct Bound {
-    bytes: Box<[u8]>,
+    bytes: Vec<u8>,
     has_arrived: bool,
     was_refused: bool,
 }
 
 impl Outgoing {
     /// Keeps the message of a read that has been started.
-    pub fn bind(&mut self, id: XferId, bytes: Box<[u8]>) {
+    pub fn bind(&mut self, id: XferId, message: &[u8]) {
+        let mut bytes = self.spare_bytes.pop().unwrap_or_default();
+        bytes.extend_from_slice(message);
         let bound = Bound {
             bytes,
             has_arrived: false,
@@ -40,7 +52,9 @@ impl Outgoing {
             return false;
         };
         bound.has_arrived = true;
-        let line = self.waiting.entry(conn).or_default();
+        let spare = &mut self.spare_lines;
+        let line = self.waiting.entry(conn);
+        let line = line.or_insert_with(|| spare.pop().unwrap_or_default());
         line.push_back(id);
         // The first may wait for long, and those behind it be forgotten meanwhile.
         if line.len() > 2 * self.messages.len() + 64 {
@@ -65,7 +79,12 @@ impl Outgoing {
             }
             line.pop_front();
         }
-        self.waiting.remove(&conn);
+        if let Some(mut line) = self.waiting.remove(&conn)
+            && self.spare_lines.len() < KEPT_LINES
+        {
+            relax_empty(&mut line);
+            self.spare_lines.push(line);
+        }
         None
     }
 
@@ -77,12 +96,20 @@ impl Outgoing {
 
     /// The message has gone, or is not to go.
     pub fn forget(&mut self, id: XferId) {
-        self.messages.remove(&id);
+        let Some(Bound { mut bytes, .. }) = self.messages.remove(&id) else {
+            return;
+        };
+        relax_map(&mut self.messages);
+        if bytes.capacity() <= KEPT_BYTES && self.spare_bytes.len() < KEPT_MESSAGES {
+            bytes.clear();
+            self.spare_bytes.push(bytes);
+        }
     }
 
-    /// Connections that messages may wait for.
-    pub fn conns(&self) -> Vec<ConnId> {
-        self.waiting.keys().copied().collect()
+    /// Appends the connections that messages may wait for, in the order in which they were made.
+    pub fn conns(&self, conns: &mut Vec<ConnId>) {
+        conns.extend(self.waiting.keys());
+        conns.sort_unstable();
     }
 
     /// True when nothing is kept, for a read that goes on or at all.
@@ -101,12 +128,41 @@ impl Outgoing {
 mod tests {
     use super::*;
 
+    fn conns(outgoing: &Outgoing) -> Vec<ConnId> {
+        let mut conns = Vec::new();
+        outgoing.conns(&mut conns);
+        conns
+    }
+
+    #[test]
+    fn the_memory_of_a_message_is_used_again_unless_it_is_large() {
+        let mut outgoing = Outgoing::default();
+        for (id, len) in [(1, KEPT_BYTES), (2, 10), (3, KEPT_BYTES + 1)] {
+            let message = vec![id as u8; len];
+            outgoing.bind(id, &message);
+            outgoing.arrived(id, ConnId(1));
+            assert_eq!(outgoing.first(ConnId(1)), Some((id, &message[..])));
+            outgoing.forget(id);
+            assert_eq!(outgoing.first(ConnId(1)), None);
+            let kept: Vec<usize> = outgoing.spare_bytes.iter().map(Vec::capacity).collect();
+            let wanted = if id < 3 { vec![KEPT_BYTES] } else { vec![] };
+            assert_eq!((kept, outgoing.spare_lines.len()), (wanted, 1));
+        }
+        for id in 10..10_010 {
+            outgoing.bind(id, &[1]);
+        }
+        for id in 10..10_010 {
+            outgoing.forget(id);
+        }
+        assert_eq!(outgoing.spare_bytes.len(), KEPT_MESSAGES);
+    }
+
     #[test]
     fn what_is_forgotten_behind_one_that_waits_does_not_pile_up() {
         let mut outgoing = Outgoing::default();
         let conn = ConnId(1);
         for id in 1..1000 {
-            outgoing.bind(id, Box::new([1]));
+            outgoing.bind(id, &[1]);
             outgoing.arrived(id, conn);
             if id > 1 {
                 outgoing.forget(id);
@@ -121,7 +177,7 @@ mod tests {
         let mut outgoing = Outgoing::default();
         let (a, b) = (ConnId(1), ConnId(2));
         for id in 1..=4u8 {
-            outgoing.bind(id.into(), Box::new([id]));
+            outgoing.bind(id.into(), &[id]);
         }
         assert_eq!(outgoing.first(a), None);
         for (id, conn) in [(3, a), (1, b), (2, a), (4, a)] {
@@ -130,7 +186,7 @@ mod tests {
             assert!(outgoing.is_waiting(id));
         }
         assert!(!outgoing.arrived(9, a), "a read without a message");
-        assert_eq!(outgoing.conns(), [a, b]);
+        assert_eq!(conns(&outgoing), [a, b]);
         assert_eq!(outgoing.first(a), Some((3, &[3][..])));
         assert_eq!(outgoing.first(a), Some((3, &[3][..])), "until it has gone");
         assert!(outgoing.refused(3) && !outgoing.refused(3));
@@ -139,7 +195,7 @@ mod tests {
         assert_eq!(outgoing.first(a), Some((4, &[4][..])));
         outgoing.forget(4);
         assert_eq!(outgoing.first(a), None);
-        assert_eq!(outgoing.conns(), [b]);
+        assert_eq!(conns(&outgoing), [b]);
         outgoing.forget(1);
         assert_eq!(outgoing.first(b), None);
         assert!(!outgoing.is_busy());

@@ -156,7 +156,6 @@ impl Peers {
     /// not harm the new one.
     pub fn record<'a>(&'a mut self, conn: ConnId, result: &'a Result<()>) -> Option<Remark<'a>> {
         let key = self.by_conn.get(&conn)?;
-        let name = self.names.get(key)?;
         let registration = self.registered.get_mut(key)?;
         let error = match result {
             Ok(()) => {
@@ -166,6 +165,7 @@ impl Peers {
             Err(error) if error.status == Status::Cancelled => return None,
             Err(error) => error,
         };
+        let name = self.names.get(key)?;
         registration.strikes += 1;
         let first = !std::mem::replace(&mut registration.has_failed, true);
         // The first fault stays: later ones say less.

@@ -15,6 +15,7 @@ pub struct Home(u64);
 
 impl Home {
     /// The process that calls.
+    #[inline]
     pub fn here() -> Home {
         let Some(word) = word() else {
             return Home(u64::from(std::process::id()));
@@ -23,7 +24,12 @@ impl Home {
         if known != 0 {
             return Home(known);
         }
-        // The first call in this process. A child goes on counting where its parent was.
+        Home::first(word)
+    }
+
+    /// The first call in this process. A child goes on counting where its parent was.
+    #[cold]
+    fn first(word: &AtomicU64) -> Home {
         static LAST: AtomicU64 = AtomicU64::new(0);
         let fresh = LAST.fetch_add(1, Ordering::Relaxed) + 1;
         match word.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed) {
@@ -46,6 +52,7 @@ const LARGEST_PAGE: usize = 64 << 10;
 
 /// A word that the kernel sets to 0 in every forked child. `None` where it cannot (before Linux 4.14):
 /// then the pid has to do.
+#[inline]
 fn word() -> Option<&'static AtomicU64> {
     static PLACE: AtomicUsize = AtomicUsize::new(UNKNOWN);
     const UNKNOWN: usize = usize::MAX;

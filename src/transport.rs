@@ -111,6 +111,10 @@ pub struct Transport {
     inner: Option<Mutex<Inner>>,
 }
 
+/// Lists of so many blocks are merged in less time than it takes to give up the lock and take it again
+/// when others want it.
+const SHORT_LIST: usize = 256;
+
 /// Longest nap of a thread that waits for the backend while it closes.
 const CLOSE_NAP: Duration = Duration::from_millis(1);
 
@@ -263,36 +267,43 @@ impl Transport {
         peer_id: &str,
         (local_idxs, remote_idxs): (&[u32], &[u32]),
         user_data: u64,
-        hold: Option<Box<[u8]>>,
+        hold: Option<&[u8]>,
     ) -> Result<XferId> {
-        // Merging takes as long as the lists are long: other threads go on meanwhile. If they
-        // remove or replace the peer, it is done again.
-        let (mut inner, terms, runs) = loop {
-            let (terms, remote) = {
-                let inner = self.enter()?;
-                let peer = inner.peers.usable(peer_id)?;
-                let terms = Terms {
-                    peer: peer.key,
-                    conn: peer.conn,
-                    direction,
-                    bytes: 0,
-                    user_data,
-                    held: hold.is_some(),
-                };
-                (terms, peer.layout.clone())
+        let merge = |remote: &Layout| Runs::merge(local_idxs, remote_idxs, &self.region, remote);
+        let (mut inner, mut terms, runs) = loop {
+            let inner = self.enter()?;
+            let peer = inner.peers.usable(peer_id)?;
+            let terms = Terms {
+                peer: peer.key,
+                conn: peer.conn,
+                direction,
+                bytes: 0,
+                user_data,
+                held: hold.is_some(),
             };
-            let runs = Runs::merge(local_idxs, remote_idxs, &self.region, &remote)?;
+            if local_idxs.len() <= SHORT_LIST {
+                let runs = merge(&peer.layout)?;
+                break (inner, terms, runs);
+            }
+            // Merging takes as long as the lists are long: other threads go on meanwhile. If they
+            // remove or replace the peer, it is done again.
+            let remote = peer.layout.clone();
+            drop(inner);
+            let runs = merge(&remote)?;
             let inner = self.enter()?;
             if inner.peers.is_usable(terms.conn) {
-                let bytes = runs.bytes();
-                break (inner, Terms { bytes, ..terms }, runs);
+                break (inner, terms, runs);
             }
         };
+        terms.bytes = runs.bytes();
         let op = OpId(inner.ledger.next_id());
         let started = match inner.backend.start(terms.conn, op, direction, runs) {
             Ok(started) => started,
             Err(error) => {
-                inner.judge(terms.conn, &Err(error.clone()));
+                // What this process lacks is not the peer's fault.
+                if error.status != Status::NoMemory {
+                    inner.judge(terms.conn, &Err(error.clone()));
+                }
                 return Err(error.context(format_args!("peer {}", Quoted(peer_id))));
             }
         };
@@ -436,7 +447,7 @@ impl Transport {
         self.check()?;
         let inner = self.lock();
         // Another thread may have closed while this one waited.
-        self.check()?;
+        self.check_open()?;
         Ok(inner)
     }
 
@@ -450,6 +461,10 @@ impl Transport {
 
     fn check(&self) -> Result<()> {
         self.check_process()?;
+        self.check_open()
+    }
+
+    fn check_open(&self) -> Result<()> {
         self.check_sound()?;
         if self.closing.load(Ordering::SeqCst) {
             fail!(Closed, "the transport is closed");

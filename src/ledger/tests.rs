@@ -86,7 +86,7 @@ fn places_that_are_skipped_do_not_pile_up() {
             ledger.end(id, Ok(()));
             ledger.take(scope).unwrap();
         }
-        let places = [&ledger.line, &ledger.accounts[&a].line].map(|line| line.places.len());
+        let places = [&ledger.line, &ledger.accounts[&a].line].map(Line::places);
         assert!(places.iter().all(|places| *places < 70), "{places:?}");
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::{Backend, ConnId, Event, Message, OpId, Stop};
 use crate::clock::Clock;
 use crate::error::{Error, Quoted, Result, Status, fail};
+use crate::kept::relax_list;
 use crate::ledger::{Completion, Ledger, Standing, XferId};
 use crate::log::log;
 use crate::outgoing::Outgoing;
@@ -27,6 +28,8 @@ pub(super) struct Inner {
     pub(super) ledger: Ledger,
     /// Reused by every progress call.
     events: Vec<Event>,
+    /// The same for the connections that messages wait for.
+    conns: Vec<ConnId>,
     /// Messages of reads.
     pub(super) outgoing: Outgoing,
     /// Messages that have come and did not fit into what the caller had for them.
@@ -66,6 +69,7 @@ impl Inner {
             peers: Peers::default(),
             ledger: Ledger::default(),
             events: Vec::new(),
+            conns: Vec::new(),
             outgoing: Outgoing::default(),
             inbox: VecDeque::new(),
             messages: MessageCounts::default(),
@@ -90,9 +94,15 @@ impl Inner {
                 Event::Lost { conn, error } => self.judge(conn, &Err(error)),
             }
         }
+        relax_list(&mut events);
         self.events = events;
-        for conn in self.outgoing.conns() {
-            news |= self.send_waiting(conn);
+        if self.outgoing.is_busy() {
+            let mut conns = std::mem::take(&mut self.conns);
+            self.outgoing.conns(&mut conns);
+            for conn in conns.drain(..) {
+                news |= self.send_waiting(conn);
+            }
+            self.conns = conns;
         }
         news
     }

@@ -69,7 +69,7 @@ impl Transport {
             check_message(message)?;
         }
         let lists = (local_idxs, remote_idxs);
-        self.start(Direction::Read, agent, lists, 0, Some(message.into()))
+        self.start(Direction::Read, agent, lists, 0, Some(message))
     }
 
     /// Drives progress, then says where a posted read stands.

@@ -45,12 +45,12 @@ mod space;
 mod words;
 
 use std::collections::BTreeMap;
+use std::mem::MaybeUninit;
 use std::ops::Bound::{Excluded, Unbounded};
 use std::os::fd::{OwnedFd, RawFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
 
 use self::copy::Memory;
@@ -66,7 +66,7 @@ use self::queue::{Queue, Transfer};
 use self::region_file::OwnFile;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop, check_message};
 use crate::error::{Error, Result, Status, fail};
-use crate::extents::{Cursor, Runs};
+use crate::extents::Runs;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::region::{LocalRegion, Region};
@@ -80,6 +80,9 @@ const INLINE_RUNS: usize = 16;
 const WATCHED: usize = 16;
 /// How many deaths the kernel tells of at once.
 const DEATHS: usize = 16;
+/// A peer that was seen alive is believed to be so for this long: to look again takes system calls, more
+/// of them than a small transfer. No process ends, and is known to have ended, so quickly.
+const BELIEVED: Duration = Duration::from_micros(20);
 /// How long a waiting caller may sleep when all that can happen is that a peer goes.
 const IDLE: Duration = Duration::from_millis(50);
 /// How long `force_close` waits for a peer that is in the middle of a copy.
@@ -100,8 +103,10 @@ pub struct Local {
     /// Lanes of the mailbox that were given up; known beyond the end of the mailbox.
     damaged: u64,
     queue: Queue,
-    /// Number of the current `progress`; a peer's program is checked in each that serves it.
+    /// Number of the current `progress`; no peer is checked more than once in each that serves it.
     round: u64,
+    /// When the kernel was asked for deaths.
+    asked: Instant,
     /// The connection that was looked at last.
     watched: ConnId,
 }
@@ -119,8 +124,20 @@ struct Open {
 
 /// A connection.
 enum Link {
-    Live { peer: Peer, checked: u64 },
+    Live { peer: Peer, seen: Seen },
     Lost(Error),
+}
+
+/// When a peer was last seen alive.
+struct Seen {
+    at: Instant,
+    round: u64,
+}
+
+impl Seen {
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < BELIEVED
+    }
 }
 
 impl Local {
@@ -180,6 +197,7 @@ impl Local {
             damaged: 0,
             queue: Queue::default(),
             round: 0,
+            asked: Instant::now(),
             watched: ConnId(0),
         })
     }
@@ -224,15 +242,14 @@ impl Local {
             tv_sec: 0,
             tv_nsec: 0,
         };
-        let mut found = Vec::with_capacity(DEATHS);
+        let mut room = [MaybeUninit::uninit(); DEATHS];
         // The lost are no longer watched, so that each look shows others.
         while let Some(open) = self.open.as_ref() {
-            found.clear();
-            if epoll::wait(&open.epoll, spare_capacity(&mut found), Some(&now)).is_err() {
+            let Ok((found, _)) = epoll::wait(&open.epoll, &mut room, Some(&now)) else {
                 return;
-            }
+            };
             let mut lost = 0;
-            for event in &found {
+            for event in found {
                 let conn = ConnId(event.data.u64());
                 if let Some(Link::Live { peer, .. }) = self.links.get(&conn)
                     && let Err(error) = peer.check()
@@ -248,9 +265,9 @@ impl Local {
     }
 
     /// Looks at a few connections, in turn, for peers that have closed or started another program.
-    fn watch(&mut self) {
+    fn watch(&mut self, with_programs: bool) {
         let after = self.watched;
-        let idle = self.queue.is_idle();
+        let idle = with_programs && self.queue.is_idle();
         let ring = self
             .links
             .range((Excluded(after), Unbounded))
@@ -276,17 +293,20 @@ impl Local {
     }
 
     /// Moves a piece of the oldest transfer of a connection.
-    fn serve(&mut self, conn: ConnId) {
-        let Some(Link::Live { peer, checked }) = self.links.get_mut(&conn) else {
+    fn serve(&mut self, conn: ConnId, now: Instant) {
+        let Some(Link::Live { peer, seen }) = self.links.get_mut(&conn) else {
             return;
         };
         let Some(transfer) = self.queue.front(conn) else {
             return;
         };
         let mut result = Ok(());
-        if *checked != self.round || peer.follows_process() {
+        if peer.follows_process() || (seen.round != self.round && !seen.is_recent(now)) {
             result = peer.check_program();
-            *checked = self.round;
+            *seen = Seen {
+                at: now,
+                round: self.round,
+            };
         }
         let result =
             result.and_then(|()| peer.step(self.memory, transfer.direction, &mut transfer.cursor));
@@ -317,9 +337,9 @@ impl Local {
 }
 
 /// The peer of a connection that can be used.
-fn live(links: &BTreeMap<ConnId, Link>, conn: ConnId) -> Result<&Peer> {
-    match links.get(&conn) {
-        Some(Link::Live { peer, .. }) => Ok(peer),
+fn live(links: &mut BTreeMap<ConnId, Link>, conn: ConnId) -> Result<(&Peer, &mut Seen)> {
+    match links.get_mut(&conn) {
+        Some(Link::Live { peer, seen }) => Ok((peer, seen)),
         Some(Link::Lost(error)) => Err(error.clone()),
         None => fail!(NotFound, "there is no connection {}", conn.0),
     }
@@ -367,7 +387,11 @@ impl Backend for Local {
                 .map_err(|errno| failed("epoll_ctl", errno))?;
         }
         self.outboxes.join(peer.incarnation());
-        self.links.insert(conn, Link::Live { peer, checked: 0 });
+        let seen = Seen {
+            at: Instant::now(),
+            round: self.round,
+        };
+        self.links.insert(conn, Link::Live { peer, seen });
         Ok(())
     }
 
@@ -380,12 +404,18 @@ impl Backend for Local {
 
     fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start> {
         self.check_open()?;
-        let peer = live(&self.links, conn)?;
-        let mut cursor = Cursor::new(runs);
+        let (peer, seen) = live(&mut self.links, conn)?;
+        let mut cursor = self.queue.cursor(runs)?;
         let now = cursor.total_bytes() <= INLINE_BYTES
             && cursor.runs_left() <= INLINE_RUNS
             && !self.queue.has_work_for(conn);
-        let mut result = peer.check();
+        let time = Instant::now();
+        let mut result = if seen.is_recent(time) && !peer.follows_process() {
+            peer.check_gate()
+        } else {
+            seen.at = time;
+            peer.check()
+        };
         if now {
             // So little is moved in one step.
             result = result.and_then(|()| peer.step(self.memory, direction, &mut cursor));
@@ -395,7 +425,10 @@ impl Backend for Local {
                 self.lose(conn, error.clone());
                 return Err(error);
             }
-            Ok(()) if now => return Ok(Start::Done),
+            Ok(()) if now => {
+                self.queue.take_back(cursor);
+                return Ok(Start::Done);
+            }
             Err(error) => self.queue.ended(op, Err(error)),
             Ok(()) => self.queue.push(
                 conn,
@@ -418,7 +451,7 @@ impl Backend for Local {
     fn send(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
         check_message(message)?;
         self.check_open()?;
-        let peer = live(&self.links, conn)?;
+        let (peer, _) = live(&mut self.links, conn)?;
         let mut result = peer.check();
         if result.is_ok() {
             let (name, open) = (&self.agent_name, || peer.open_mail());
@@ -448,13 +481,19 @@ impl Backend for Local {
             return;
         }
         self.round += 1;
-        self.find_dead();
-        self.watch();
-        self.outboxes.sweep(Instant::now);
+        let mut now = Instant::now();
+        let ask = now.saturating_duration_since(self.asked) >= BELIEVED;
+        if ask {
+            self.asked = now;
+            self.find_dead();
+        }
+        self.watch(ask);
+        self.outboxes.sweep(|| now);
         while let Some(conn) = self.queue.begin_turn() {
-            self.serve(conn);
+            self.serve(conn, now);
             self.queue.end_turn(conn);
-            if Instant::now() >= deadline {
+            now = Instant::now();
+            if now >= deadline {
                 break;
             }
         }

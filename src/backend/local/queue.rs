@@ -1,13 +1,15 @@
 //! What waits: transfers, each behind its predecessors to the same peer, and news to be told. Pure
-//! state; every operation costs at most the logarithm of what is queued.
+//! state; no operation takes longer because much is queued, and none allocates anything for a transfer of
+//! few runs once there was as much before.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::backend::{ConnId, Direction, Event, OpId};
 use crate::error::{Error, Result};
-use crate::extents::Cursor;
+use crate::extents::{Cursor, Runs, Spare};
+use crate::kept::{Line, relax_empty, relax_map};
 
 /// A transfer that is not finished.
 #[derive(Debug)]
@@ -20,151 +22,177 @@ pub(super) struct Transfer {
     pub(super) cursor: Cursor,
 }
 
-/// Where an id is found. Sequence numbers order transfers as well as events.
-#[derive(Clone, Copy)]
-enum Place {
-    Waiting(ConnId, u64),
-    Ended(u64),
-}
-
 /// All transfers and all news of one transport.
 #[derive(Default)]
 pub(super) struct Queue {
-    next: u64,
-    places: FxHashMap<OpId, Place>,
-    /// The transfers of each connection, first come, first served. A lane exists as long as its
-    /// connection is in `turns`, or has its turn.
-    lanes: FxHashMap<ConnId, BTreeMap<u64, Transfer>>,
+    /// Those that have not ended, and over which connection they go.
+    transfers: FxHashMap<OpId, (ConnId, Transfer)>,
+    lanes: FxHashMap<ConnId, Lane>,
     /// Whose turn is next.
     turns: VecDeque<ConnId>,
-    waiting: usize,
-    events: BTreeMap<u64, Event>,
+    news: VecDeque<Event>,
+    /// Whose ends are among the news. The end of one that was stopped meanwhile is told to nobody.
+    ended: FxHashSet<OpId>,
+    /// Memory for the runs of transfers.
+    spare: Spare,
+}
+
+/// One connection. It stays until that is given up.
+#[derive(Default)]
+struct Lane {
+    /// First come, first served.
+    line: Line,
+    /// It is in `turns`, or has its turn.
+    has_turn: bool,
 }
 
 impl Queue {
-    fn number(&mut self) -> u64 {
-        self.next += 1;
-        self.next
+    /// The cursor for a transfer. It comes back with [`push`](Queue::push), or with
+    /// [`take_back`](Queue::take_back).
+    pub(super) fn cursor(&mut self, runs: Runs) -> Result<Cursor> {
+        self.spare.cursor(runs)
+    }
+
+    /// A transfer is done without having been queued.
+    pub(super) fn take_back(&mut self, cursor: Cursor) {
+        self.spare.take_back(cursor);
     }
 
     /// Appends a transfer to those of its connection.
     pub(super) fn push(&mut self, conn: ConnId, transfer: Transfer) {
-        let number = self.number();
-        self.places
-            .insert(transfer.op, Place::Waiting(conn, number));
-        self.waiting += 1;
-        let turns = &mut self.turns;
-        let lane = self.lanes.entry(conn).or_insert_with(|| {
-            turns.push_back(conn);
-            BTreeMap::new()
-        });
-        lane.insert(number, transfer);
+        let op = transfer.op;
+        self.transfers.insert(op, (conn, transfer));
+        let lane = self.lanes.entry(conn).or_default();
+        let transfers = &self.transfers;
+        lane.line.push(op.0, |op| transfers.contains_key(&OpId(op)));
+        if !std::mem::replace(&mut lane.has_turn, true) {
+            self.turns.push_back(conn);
+        }
     }
 
     /// True when transfers of this connection wait.
     pub(super) fn has_work_for(&self, conn: ConnId) -> bool {
-        self.lanes.get(&conn).is_some_and(|lane| !lane.is_empty())
+        self.lanes
+            .get(&conn)
+            .is_some_and(|lane| !lane.line.is_empty())
     }
 
     /// True when nothing waits, neither transfers nor news.
     pub(super) fn is_idle(&self) -> bool {
-        self.waiting == 0 && self.events.is_empty()
+        self.transfers.is_empty() && self.news.is_empty()
     }
 
     /// Takes the connection whose turn it is; [`end_turn`](Queue::end_turn) puts it back.
     pub(super) fn begin_turn(&mut self) -> Option<ConnId> {
         while let Some(conn) = self.turns.pop_front() {
-            if self.has_work_for(conn) {
-                return Some(conn);
+            match self.lanes.get_mut(&conn) {
+                Some(lane) if !lane.line.is_empty() => return Some(conn),
+                Some(lane) => lane.has_turn = false,
+                None => {}
             }
-            self.lanes.remove(&conn);
         }
         None
     }
 
     /// The oldest transfer of a connection.
     pub(super) fn front(&mut self, conn: ConnId) -> Option<&mut Transfer> {
-        Some(self.lanes.get_mut(&conn)?.first_entry()?.into_mut())
+        let lane = self.lanes.get_mut(&conn)?;
+        let transfers = &self.transfers;
+        let op = lane.line.first(|op| transfers.contains_key(&OpId(op)))?;
+        let (_, transfer) = self.transfers.get_mut(&OpId(op))?;
+        Some(transfer)
     }
 
     /// The oldest transfer of a connection has ended.
     pub(super) fn end_front(&mut self, conn: ConnId, result: Result<()>) {
-        let front = self.lanes.get_mut(&conn).and_then(BTreeMap::pop_first);
-        if let Some((_, transfer)) = front {
-            self.waiting -= 1;
-            self.ended(transfer.op, result);
+        if let Some(op) = self.front(conn).map(|transfer| transfer.op) {
+            self.remove(op);
+            self.ended(op, result);
         }
     }
 
     /// The connection has had its turn and goes behind the others.
     pub(super) fn end_turn(&mut self, conn: ConnId) {
-        if self.has_work_for(conn) {
-            self.turns.push_back(conn);
-        } else {
-            self.lanes.remove(&conn);
+        if let Some(lane) = self.lanes.get_mut(&conn) {
+            lane.has_turn = !lane.line.is_empty();
+            if lane.has_turn {
+                self.turns.push_back(conn);
+            }
         }
     }
 
     /// Remembers that a transfer has ended.
     pub(super) fn ended(&mut self, op: OpId, result: Result<()>) {
-        let number = self.number();
-        self.places.insert(op, Place::Ended(number));
-        self.events.insert(number, Event::Ended { op, result });
+        self.ended.insert(op);
+        self.news.push_back(Event::Ended { op, result });
     }
 
     /// The peer is lost: its transfers end with `error`.
     pub(super) fn lost(&mut self, conn: ConnId, error: &Error) {
-        for transfer in self.forget(conn) {
-            self.ended(transfer.op, Err(error.clone()));
+        for op in self.forget(conn) {
+            self.ended(op, Err(error.clone()));
         }
-        let number = self.number();
-        self.events.insert(
-            number,
-            Event::Lost {
-                conn,
-                error: error.clone(),
-            },
-        );
+        let error = error.clone();
+        self.news.push_back(Event::Lost { conn, error });
     }
 
     /// Drops a transfer, or the news of its end.
     pub(super) fn stop(&mut self, op: OpId) {
-        match self.places.remove(&op) {
-            Some(Place::Waiting(conn, number)) => {
-                self.lanes
-                    .get_mut(&conn)
-                    .and_then(|lane| lane.remove(&number));
-                self.waiting -= 1;
-            }
-            Some(Place::Ended(number)) => {
-                self.events.remove(&number);
-            }
-            None => {}
+        if !self.remove(op)
+            && self.ended.remove(&op)
+            // Nobody may ever ask for the news.
+            && self.news.len() > 2 * self.ended.len() + 64
+        {
+            let ended = &self.ended;
+            self.news.retain(|event| match event {
+                Event::Ended { op, .. } => ended.contains(op),
+                Event::Lost { .. } => true,
+            });
         }
     }
 
-    /// Drops all transfers of a connection that have not ended.
-    pub(super) fn forget(&mut self, conn: ConnId) -> Vec<Transfer> {
+    /// False if no such transfer waits.
+    fn remove(&mut self, op: OpId) -> bool {
+        let Some((conn, transfer)) = self.transfers.remove(&op) else {
+            return false;
+        };
+        relax_map(&mut self.transfers);
+        self.spare.take_back(transfer.cursor);
+        if let Some(lane) = self.lanes.get_mut(&conn) {
+            lane.line.leave();
+        }
+        true
+    }
+
+    /// Drops all transfers of a connection that have not ended, and says which.
+    pub(super) fn forget(&mut self, conn: ConnId) -> Vec<OpId> {
         let Some(lane) = self.lanes.remove(&conn) else {
             return Vec::new();
         };
-        self.turns.retain(|other| *other != conn);
-        self.waiting -= lane.len();
-        let transfers: Vec<Transfer> = lane.into_values().collect();
-        for transfer in &transfers {
-            self.places.remove(&transfer.op);
+        if lane.has_turn {
+            self.turns.retain(|other| *other != conn);
         }
-        transfers
+        let transfers = &self.transfers;
+        let waits = |op| transfers.contains_key(&OpId(op));
+        let ops: Vec<OpId> = lane.line.into_ids(waits).map(OpId).collect();
+        for op in &ops {
+            self.remove(*op);
+        }
+        ops
     }
 
     /// Hands out all news, oldest first.
     pub(super) fn take_events(&mut self, events: &mut Vec<Event>) {
-        for (_, event) in std::mem::take(&mut self.events) {
-            if let Event::Ended { op, .. } = &event {
-                self.places.remove(op);
+        for event in self.news.drain(..) {
+            if let Event::Ended { op, .. } = &event
+                && !self.ended.remove(op)
+            {
+                continue;
             }
             events.push(event);
         }
+        relax_empty(&mut self.news);
+        debug_assert!(self.ended.is_empty());
     }
 }
 
@@ -172,7 +200,6 @@ impl Queue {
 mod tests {
     use super::*;
     use crate::error::Status;
-    use crate::extents::Runs;
     use crate::region::Region;
     use proptest::prelude::*;
 
@@ -244,6 +271,29 @@ mod tests {
         assert_eq!(turn(&mut queue), None);
     }
 
+    #[test]
+    fn news_that_nobody_wants_does_not_pile_up() {
+        let mut queue = Queue::default();
+        queue.lost(ConnId(9), &Error::new(Status::PeerLost, "gone"));
+        queue.ended(OpId(1), Ok(()));
+        for op in 2..1000 {
+            queue.ended(OpId(op), Ok(()));
+            queue.stop(OpId(op));
+        }
+        assert!(queue.news.len() < 100, "{}", queue.news.len());
+        let told = events(&mut queue);
+        assert!(matches!(
+            told[..],
+            [
+                Event::Lost { .. },
+                Event::Ended {
+                    op: OpId(1),
+                    result: Ok(())
+                }
+            ]
+        ));
+    }
+
     proptest! {
         // Each op ends once or is stopped, whatever happens in whatever order, and nothing of the
         // past stays behind.
@@ -276,14 +326,25 @@ mod tests {
                     4 if conn == 0 => queue.lost(ConnId(pick.index(4) as u64), &Error::new(Status::PeerLost, "x")),
                     _ => settle(&mut queue, &mut open),
                 }
-                prop_assert_eq!(queue.waiting, queue.lanes.values().map(BTreeMap::len).sum::<usize>());
-                prop_assert_eq!(queue.turns.len(), queue.lanes.len());
-                prop_assert_eq!(queue.places.len(), open.len());
+                let with_turn = queue.lanes.values().filter(|lane| lane.has_turn).count();
+                prop_assert_eq!(queue.turns.len(), with_turn);
+                for (conn, lane) in &queue.lanes {
+                    let waiting = queue.transfers.values().filter(|(of, _)| of == conn).count();
+                    prop_assert_eq!(lane.line.is_empty(), waiting == 0);
+                    prop_assert!(waiting == 0 || lane.has_turn);
+                    prop_assert!(lane.line.places() <= 2 * waiting + 64);
+                }
+                prop_assert_eq!(queue.transfers.len() + queue.ended.len(), open.len());
             }
             while turn(&mut queue).is_some() {}
             settle(&mut queue, &mut open);
             prop_assert!(open.is_empty() && queue.is_idle());
-            prop_assert!(queue.places.is_empty() && queue.lanes.is_empty() && queue.turns.is_empty());
+            prop_assert!(queue.transfers.is_empty() && queue.ended.is_empty() && queue.turns.is_empty());
+            prop_assert!(queue.lanes.values().all(|lane| lane.line.places() == 0 && !lane.has_turn));
+            for conn in 0..4 {
+                queue.forget(ConnId(conn));
+            }
+            prop_assert!(queue.lanes.is_empty());
         }
     }
 }

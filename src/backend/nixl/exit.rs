@@ -68,22 +68,28 @@ pub fn watch_with<T: Send + 'static>(step: Step, value: T) -> Result<T> {
 
 /// While one lives, NIXL can be called: the exit waits. A child that is forked meanwhile has a copy,
 /// which counts for nothing there.
-pub struct Inside(Home);
+pub struct Inside {
+    home: Home,
+    count: &'static AtomicUsize,
+}
 
 /// `None` when NIXL is not to be called any more.
 pub fn enter() -> Option<Inside> {
     // One order with `begin`: either this thread sees that it has begun, or it is waited for.
-    INSIDE.get().fetch_add(1, Ordering::SeqCst);
+    let inside = Inside {
+        home: Home::here(),
+        count: INSIDE.get(),
+    };
+    inside.count.fetch_add(1, Ordering::SeqCst);
     MINE.set(MINE.get() + 1);
-    let inside = Inside(Home::here());
     (!BEGUN.load(Ordering::SeqCst)).then_some(inside)
 }
 
 impl Drop for Inside {
     fn drop(&mut self) {
         MINE.set(MINE.get() - 1);
-        if self.0.is_here() {
-            INSIDE.get().fetch_sub(1, Ordering::SeqCst);
+        if self.home.is_here() {
+            self.count.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Connections and transfers as the backend keeps them: plain bookkeeping, no engine.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::coverage::Coverage;
@@ -10,6 +10,7 @@ use super::piece::Speed;
 use crate::backend::{ConnId, Direction, OpId};
 use crate::error::Error;
 use crate::extents::{Cursor, Piece};
+use crate::kept::Line;
 
 /// One registration of one peer, with an endpoint of its own.
 pub struct Lane {
@@ -25,8 +26,8 @@ pub struct Lane {
     pub registered: bool,
     /// Why the peer is gone, if it is.
     pub lost: Option<Error>,
-    /// Transfers with pieces to post. Ids grow, so this is their order too.
-    pub queue: BTreeSet<OpId>,
+    /// Transfers with pieces to post, see [`Op::queued`].
+    pub queue: Line,
     /// What the engine works on, oldest first.
     pub posted: VecDeque<Posted>,
     /// Bytes of it.
@@ -94,6 +95,8 @@ pub struct Op {
     pub direction: Direction,
     /// What is left to post.
     pub cursor: Cursor,
+    /// It waits in the queue of its lane.
+    pub queued: bool,
     /// Pieces that the engine works on.
     pub posted: usize,
     /// The first failure: nothing is posted any more.
@@ -116,6 +119,13 @@ impl Lane {
             first: pieces[0],
             bytes,
         });
+    }
+
+    /// Nothing more of `op` is to be posted.
+    pub fn dequeue(&mut self, op: &mut Op) {
+        if std::mem::take(&mut op.queued) {
+            self.queue.leave();
+        }
     }
 
     /// A request has ended that was posted after all messages so far, over the same endpoint if

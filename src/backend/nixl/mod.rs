@@ -55,7 +55,8 @@ use self::pace::Pace;
 use self::piece::{Speed, gather};
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
-use crate::extents::{Cursor, Piece, Runs};
+use crate::extents::{Piece, Runs, Spare};
+use crate::kept::relax_map;
 use crate::layout::Layout;
 use crate::log::log;
 use crate::process::Home;
@@ -116,6 +117,8 @@ pub struct Nixl {
     rotation: VecDeque<ConnId>,
     /// What happened outside `progress`.
     pending: Vec<Event>,
+    /// Memory for the runs of transfers.
+    spare: Spare,
     /// Reused by every post.
     pieces: Vec<Piece>,
     pace: Pace,
@@ -176,6 +179,7 @@ impl Nixl {
             ops: FxHashMap::default(),
             rotation: VecDeque::new(),
             pending: Vec::new(),
+            spare: Spare::default(),
             pieces: Vec::new(),
             pace: Pace::new(config.progress_thread, Instant::now()),
             inbox: Inbox::default(),
@@ -208,6 +212,13 @@ impl Nixl {
             );
         }
         Ok(())
+    }
+
+    /// The transfer has ended. Says how it was.
+    fn forget_op(&mut self, op_id: OpId) -> Option<Op> {
+        let op = self.ops.remove(&op_id);
+        relax_map(&mut self.ops);
+        op
     }
 
     fn put_in_rotation(&mut self, conn: ConnId) {
@@ -271,6 +282,11 @@ impl Nixl {
             self.pace.news(now);
         }
     }
+}
+
+/// Says whether a transfer waits in the queue of its lane.
+fn is_queued(ops: &FxHashMap<OpId, Op>) -> impl Fn(u64) -> bool {
+    |op| ops.get(&OpId(op)).is_some_and(|op| op.queued)
 }
 
 /// What this thread has worked so far.
@@ -379,7 +395,8 @@ impl Backend for Nixl {
         let mut op = Op {
             conn,
             direction,
-            cursor: Cursor::new(runs),
+            cursor: self.spare.cursor(runs)?,
+            queued: false,
             posted: 0,
             error: None,
             stopping: false,
@@ -403,6 +420,7 @@ impl Backend for Nixl {
             ) {
                 State::Done => {
                     lane.prove_if(self.one_endpoint);
+                    self.spare.take_back(op.cursor);
                     return Ok(Start::Done);
                 }
                 State::Running(request) => {
@@ -411,15 +429,17 @@ impl Backend for Nixl {
                 }
                 State::Failed(reason) => failure = Some((first, reason)),
             }
-        } else {
-            lane.queue.insert(op_id);
         }
+        op.queued = !at_once;
         self.ops.insert(op_id, op);
+        if !at_once {
+            lane.queue.push(op_id.0, is_queued(&self.ops));
+        }
         if let Some((first, reason)) = failure {
             self.failed(conn, op_id, first, reason, Instant::now());
             if let Some(error) = self.lanes.get(&conn).and_then(|lane| lane.lost.clone()) {
                 // Nothing of it runs: then it has not started.
-                self.ops.remove(&op_id);
+                self.forget_op(op_id);
                 return Err(error);
             }
         }
@@ -435,10 +455,10 @@ impl Backend for Nixl {
         op.stopping = true;
         let ended = op.posted == 0 && !op.doubted;
         if let Some(lane) = self.lanes.get_mut(&op.conn) {
-            lane.queue.remove(&op_id);
+            lane.dequeue(op);
         }
         if ended {
-            self.ops.remove(&op_id);
+            self.forget_op(op_id);
             return Stop::Stopped;
         }
         Stop::Draining

@@ -18,14 +18,15 @@ impl Nixl {
         let mut moved = self.reap(conn, now, events);
         moved |= self.settle_doubt(conn, now, events);
         moved |= self.post_probe(conn, now);
-        let Some(lane) = self.lanes.get(&conn) else {
+        let Some(lane) = self.lanes.get_mut(&conn) else {
             return moved;
         };
         let has_room = lane.posted.len() < LANE_REQUESTS && lane.posted_bytes < LANE_BYTES;
         if has_room
             && lane.doubt.is_none()
-            && let Some(&op) = lane.queue.first()
+            && let Some(op) = lane.queue.first(is_queued(&self.ops))
         {
+            let op = OpId(op);
             self.post_piece(conn, op, now, deadline);
             self.finish_if_ended(op, events);
             moved = true;
@@ -97,7 +98,7 @@ impl Nixl {
         gather(&mut op.cursor, size, &mut self.pieces);
         let first = self.pieces[0];
         if op.cursor.is_done() {
-            lane.queue.remove(&op_id);
+            lane.dequeue(op);
         }
         let before = processor_time();
         let state = engine.post(
@@ -131,7 +132,7 @@ impl Nixl {
         let (Some(lane), Some(op)) = (self.lanes.get_mut(&conn), self.ops.get_mut(&op_id)) else {
             return;
         };
-        lane.queue.remove(&op_id);
+        lane.dequeue(op);
         op.error.get_or_insert_with(|| {
             Error::new(
                 Status::Backend,
@@ -188,17 +189,20 @@ impl Nixl {
             self.pending.push(Event::Lost { conn, error: told });
             error
         });
+        let error = error.clone();
         lane.outbox.give_up();
         let doubted = lane.doubt.take().map(|doubt| doubt.failed);
-        let queued = std::mem::take(&mut lane.queue);
+        let queued = std::mem::take(&mut lane.queue).into_ids(is_queued(&self.ops));
+        let queued: Vec<OpId> = queued.map(OpId).collect();
         for op_id in doubted.into_iter().flatten().chain(queued) {
             let Some(op) = self.ops.get_mut(&op_id) else {
                 continue;
             };
+            op.queued = false;
             op.doubted = false;
             op.error = Some(error.clone());
             if op.posted == 0 {
-                self.ops.remove(&op_id);
+                self.forget_op(op_id);
                 let result = Err(error.clone());
                 self.pending.push(Event::Ended { op: op_id, result });
             }
@@ -264,7 +268,7 @@ impl Nixl {
         if self.ops.get(&op_id).is_none_or(|op| !op.has_ended()) {
             return;
         }
-        let op = self.ops.remove(&op_id).expect("it was looked at");
+        let op = self.forget_op(op_id).expect("it was looked at");
         let lost = self.lanes.get(&op.conn).and_then(|lane| lane.lost.clone());
         let result = match op.error {
             // A dead peer is the reason, whatever came of it first.
@@ -275,6 +279,7 @@ impl Nixl {
                 "the transfer was given up when some of it had been moved",
             )),
         };
+        self.spare.take_back(op.cursor);
         events.push(Event::Ended { op: op_id, result });
     }
 

@@ -37,22 +37,23 @@ impl Outbox {
         frames::waiting(self.tail, self.mail.head(self.lane).load(Ordering::Acquire))
     }
 
-    fn send(&mut self, sender: &str, message: &[u8]) -> Result<()> {
+    /// `bytes` is memory to put the frames together in.
+    fn send(&mut self, sender: &str, message: &[u8], bytes: &mut Vec<u8>) -> Result<()> {
         let Ok(waiting) = self.waiting() else {
             fail!(Busy, "the peer has given up this lane of its mailbox");
         };
-        let mut bytes = Vec::with_capacity(2 * frames::HEAD + sender.len() + message.len());
+        bytes.clear();
         if !self.introduced {
-            frames::append(&mut bytes, Frame::Name(sender));
+            frames::append(bytes, Frame::Name(sender));
         }
-        frames::append(&mut bytes, Frame::Message(message));
+        frames::append(bytes, Frame::Message(message));
         if bytes.len() as u64 > RING - waiting {
             fail!(
                 Busy,
                 "the peer's mailbox is full: {waiting} bytes wait to be read"
             );
         }
-        self.mail.write(self.lane, self.tail, &bytes)?;
+        self.mail.write(self.lane, self.tail, bytes)?;
         self.introduced = true;
         self.tail = self.tail.wrapping_add(bytes.len() as u64);
         self.mail
@@ -114,9 +115,20 @@ pub(in crate::backend::local) struct Outboxes {
     peers: BTreeMap<u128, Entry>,
     /// Those without a connection.
     orphans: BTreeSet<u128>,
-    /// The orphan that was looked at last, and when.
-    watched: Option<(u128, Instant)>,
+    /// The orphan that was looked at last.
+    watched: u128,
+    /// When `sweep` looked at one.
+    swept: Option<Instant>,
+    /// Reused by every message.
+    buffer: Vec<u8>,
 }
+
+/// Memory for so long a message is kept.
+const KEPT: usize = 16 << 10;
+
+/// How many orphans are looked at when there may be one more: those of the past do not pile up, and
+/// however many there are, it takes no longer.
+const LOOKS: usize = 2;
 
 /// Time between two looks at orphans: each costs a system call.
 const SWEEP_EVERY: Duration = Duration::from_millis(1);
@@ -148,8 +160,9 @@ impl Outboxes {
                 self.orphans.insert(incarnation);
             }
         }
-        for orphan in self.orphans.clone() {
-            self.look_at(orphan);
+        self.look_at(incarnation);
+        for _ in 0..LOOKS {
+            self.look_at_next();
         }
     }
 
@@ -160,25 +173,27 @@ impl Outboxes {
             return;
         }
         let now = now();
-        let next = match self.watched {
-            Some((_, then)) if now.saturating_duration_since(then) < SWEEP_EVERY => return,
-            Some((last, _)) => self.orphans.range((Excluded(last), Unbounded)).next(),
-            None => None,
-        };
-        if let Some(&orphan) = next.or_else(|| self.orphans.first()) {
-            self.watched = Some((orphan, now));
+        if self
+            .swept
+            .is_none_or(|then| now.saturating_duration_since(then) >= SWEEP_EVERY)
+        {
+            self.swept = Some(now);
+            self.look_at_next();
+        }
+    }
+
+    fn look_at_next(&mut self) {
+        let after = self.orphans.range((Excluded(self.watched), Unbounded));
+        if let Some(&orphan) = after.chain(self.orphans.first()).next() {
+            self.watched = orphan;
             self.look_at(orphan);
         }
     }
 
-    fn look_at(&mut self, orphan: u128) {
-        if self
-            .peers
-            .get(&orphan)
-            .is_none_or(|entry| !entry.is_needed())
-        {
-            self.peers.remove(&orphan);
-            self.orphans.remove(&orphan);
+    fn look_at(&mut self, peer: u128) {
+        if self.peers.get(&peer).is_none_or(|entry| !entry.is_needed()) {
+            self.peers.remove(&peer);
+            self.orphans.remove(&peer);
         }
     }
 
@@ -199,6 +214,10 @@ impl Outboxes {
                 outbox.insert(Outbox::claim(open()?)?)
             }
         };
-        outbox.send(sender, message)
+        let sent = outbox.send(sender, message, &mut self.buffer);
+        if self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
+        }
+        sent
     }
 }

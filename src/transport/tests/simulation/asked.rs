@@ -49,7 +49,10 @@ impl Model {
             Fact::StartFailed(over, status) => {
                 ensure!(got == Err(status), "start has failed: {status:?}");
                 ensure!(over == conn && facts.is_empty(), "more has happened");
-                self.judge(conn, Err(status), world);
+                // What this side lacks is not the peer's fault.
+                if status != Status::NoMemory {
+                    self.judge(conn, Err(status), world);
+                }
                 world.shadow.release(claim, &mut world.memories, false)
             }
             Fact::Started {
