@@ -10,6 +10,7 @@
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
 //! - `gate`, `fuse`: how a transport takes its memory back without the help of its peers.
+//! - `plain` with `streaming` and `lines`: copies between memory that this process has mapped.
 //! - `reach` with `process_vm`: the three ways to a peer's memory, and `peer`: one connection.
 //! - `queue`: whose turn it is.
 //! - `mail`: messages.
@@ -29,6 +30,7 @@ pub(crate) mod fuzz {
 }
 mod gate;
 mod identity;
+mod lines;
 mod locks;
 mod mail;
 mod mapping;
@@ -36,12 +38,14 @@ pub(super) mod maps;
 mod memory_file;
 mod metadata;
 mod peer;
+mod plain;
 mod process_vm;
 mod queue;
 mod reach;
 mod region_file;
 mod registry;
 mod space;
+mod streaming;
 mod words;
 
 use std::collections::BTreeMap;
