@@ -96,26 +96,26 @@ mod x86 {
         unsafe {
             asm!(
                 "2:",
-                "vmovdqu {a}, [{from1} + {at}]",
-                "vmovdqu {b}, [{from1} + {at} + 32]",
-                "vmovdqu {c}, [{from2} + {at}]",
-                "vmovdqu {d}, [{from2} + {at} + 32]",
-                "vmovntdq [{to1} + {at}], {a}",
-                "vmovntdq [{to1} + {at} + 32], {b}",
-                "vmovntdq [{to2} + {at}], {c}",
-                "vmovntdq [{to2} + {at} + 32], {d}",
-                "add {at}, 64",
+                "vmovdqu ymm0, [{from1} + rcx]",
+                "vmovdqu ymm1, [{from1} + rcx + 32]",
+                "vmovdqu ymm2, [{from2} + rcx]",
+                "vmovdqu ymm3, [{from2} + rcx + 32]",
+                "vmovntdq [{to1} + rcx], ymm0",
+                "vmovntdq [{to1} + rcx + 32], ymm1",
+                "vmovntdq [{to2} + rcx], ymm2",
+                "vmovntdq [{to2} + rcx + 32], ymm3",
+                "add rcx, 64",
                 "jnz 2b",
+                // Else the next instruction of the SSE kind may be slow.
+                "vzeroupper",
                 // From the ends, so that the counter is the distance that is left.
                 from1 = in(reg) first.from().wrapping_add(bytes),
                 from2 = in(reg) second.from().wrapping_add(bytes),
                 to1 = in(reg) first.to().wrapping_add(bytes),
                 to2 = in(reg) second.to().wrapping_add(bytes),
-                at = inout(reg) bytes.wrapping_neg() => _,
-                a = out(ymm_reg) _,
-                b = out(ymm_reg) _,
-                c = out(ymm_reg) _,
-                d = out(ymm_reg) _,
+                inout("rcx") bytes.wrapping_neg() => _,
+                // vzeroupper changes all registers of vectors.
+                clobber_abi("C"),
                 options(nostack),
             );
         }
