@@ -4,7 +4,7 @@
 //! owner of that memory need not run. What it takes, from the ground up:
 //!
 //! - `errno`: what failures of the kernel mean.
-//! - `mapping`, [`alloc`], `copy`: memory of this process.
+//! - `mapping`, [`alloc`] with `huge_pages` and `available`, `copy`: memory of this process.
 //! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
 //! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
@@ -19,6 +19,7 @@
 //! closes file descriptors.
 
 pub mod alloc;
+mod available;
 mod copy;
 mod errno;
 mod foreign;
@@ -29,6 +30,7 @@ pub(crate) mod fuzz {
     pub use super::metadata::fuzz::local_metadata;
 }
 mod gate;
+mod huge_pages;
 mod identity;
 mod lines;
 mod locks;
