@@ -1485,7 +1485,7 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
  *
  * The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node that
  * the calling thread's memory comes from; that takes as long as to write all of it once. The
- * exceptions: what is left after two seconds, all of a region larger than half of the memory that
+ * exceptions: what is left after five seconds, all of a region larger than half of the memory that
  * the system or a control group has left, what would take more than that together with others, the
  * last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1).
  * Such pages are small, and are taken when they are touched first: if there are none left then, the

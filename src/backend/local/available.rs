@@ -6,9 +6,14 @@ use std::path::{Path, PathBuf};
 
 /// Bytes that could be taken now. `None` where nobody knows.
 pub(super) fn available() -> Option<u64> {
-    let system = in_system(&read_to_string("/proc/meminfo").ok()?)?;
-    let groups = read_to_string("/proc/self/cgroup").unwrap_or_default();
-    Some(in_groups(Path::new("/sys/fs/cgroup"), &groups).map_or(system, |most| most.min(system)))
+    let meminfo = read_to_string("/proc/meminfo").ok()?;
+    let membership = read_to_string("/proc/self/cgroup").unwrap_or_default();
+    least_of_all(&meminfo, Path::new("/sys/fs/cgroup"), &membership)
+}
+
+fn least_of_all(meminfo: &str, mount: &Path, membership: &str) -> Option<u64> {
+    let system = in_system(meminfo)?;
+    Some(in_groups(mount, membership).map_or(system, |groups| groups.min(system)))
 }
 
 fn in_system(meminfo: &str) -> Option<u64> {
@@ -139,6 +144,14 @@ mod tests {
         assert_eq!(left("0::/\n"), None);
         assert_eq!(left("0::/elsewhere\n"), None);
         assert_eq!(left("4:cpu:/a\nnonsense\n\n"), None);
+        for (system, least) in [(1, 350), (0, 0)] {
+            let meminfo = format!("MemAvailable: {system} kB\n");
+            assert_eq!(least_of_all(&meminfo, &mount.0, "0::/a\n"), Some(least));
+        }
+        assert_eq!(
+            least_of_all("MemAvailable: 1 kB\n", &mount.0, "0::/\n"),
+            Some(1024)
+        );
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::log::log;
 /// Memory is taken in pieces of this size: the kernel waits for all its processors in each.
 const CHUNK: usize = 64 << 20;
 /// Then the rest stays as it is: a caller waits for this.
-const LONGEST: Duration = Duration::from_secs(2);
+const LONGEST: Duration = Duration::from_secs(5);
 /// Since Linux 6.1. The crate libc has it for glibc alone.
 const MADV_COLLAPSE: libc::c_int = 25;
 
