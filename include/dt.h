@@ -1483,10 +1483,17 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
 
 /**
  * Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
- * backed by a memfd that is sealed against shrinking, and mapped at an address that suits huge
- * pages. The pages are taken from the system when they are touched first: if there are none left
- * then, the system ends a process, and no call can tell. To use it, set region_fd to *fd,
- * region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
+ * backed by a memfd that is sealed against shrinking, and mapped at a multiple of 2 MiB. To use it,
+ * set region_fd to *fd, region_offset to the offset of the region's base in it (0 for *base), and
+ * region_has_fd.
+ *
+ * The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node that
+ * the calling thread's memory comes from; that takes as long as to write all of it once. The
+ * exceptions: what is left after five seconds, all of a region larger than half of the memory that
+ * the system or a control group has left, what would take more than that together with others, the
+ * last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1).
+ * Such pages are small, and are taken when they are touched first: if there are none left then, the
+ * system ends a process, and no call can tell.
  *
  * Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
  * transport uses them any more.
@@ -1504,7 +1511,9 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
  * - DT_ERR_BACKEND: the system refused for another reason
  * - DT_ERR_INTERNAL
  */
-dt_status dt_region_alloc(size_t bytes, void **base, int32_t *fd);
+dt_status dt_region_alloc(size_t bytes,
+                          void **base,
+                          int32_t *fd);
 
 /**
  * Unmaps memory of dt_region_alloc and closes its file descriptor.

@@ -10,10 +10,17 @@ use super::status::dt_status;
 use crate::backend::local::alloc;
 
 /// Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
-/// backed by a memfd that is sealed against shrinking, and mapped at an address that suits huge
-/// pages. The pages are taken from the system when they are touched first: if there are none left
-/// then, the system ends a process, and no call can tell. To use it, set region_fd to *fd,
-/// region_offset to the offset of the region's base in it (0 for *base), and region_has_fd.
+/// backed by a memfd that is sealed against shrinking, and mapped at a multiple of 2 MiB. To use it,
+/// set region_fd to *fd, region_offset to the offset of the region's base in it (0 for *base), and
+/// region_has_fd.
+///
+/// The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node that
+/// the calling thread's memory comes from; that takes as long as to write all of it once. The
+/// exceptions: what is left after five seconds, all of a region larger than half of the memory that
+/// the system or a control group has left, what would take more than that together with others, the
+/// last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1).
+/// Such pages are small, and are taken when they are touched first: if there are none left then, the
+/// system ends a process, and no call can tell.
 ///
 /// Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
 /// transport uses them any more.

@@ -5,12 +5,14 @@ use std::os::fd::OwnedFd;
 use rustix::mm::{Advice, madvise};
 
 use super::errno::failed;
+use super::huge_pages;
 use super::mapping::{map_aligned, unmap, whole_pages};
 use super::memory_file;
 use crate::error::{Result, fail};
 
-/// At least `bytes` of zeroed memory at a 2 MiB boundary, and the descriptor that backs it. Pages
-/// come into being when they are first touched.
+/// At least `bytes` of zeroed memory at a 2 MiB boundary, and the descriptor that backs it. It is
+/// taken from the system at once, in huge pages, as far as that is harmless: see [`huge_pages`].
+/// What is left comes into being when it is first touched.
 ///
 /// The size is sealed, so that a peer that mapped the memory cannot be hit by SIGBUS, whatever
 /// becomes of this process.
@@ -32,6 +34,7 @@ pub fn alloc(bytes: usize) -> Result<(usize, OwnedFd)> {
     // SAFETY: the advice changes nothing but the size of pages, and the range was just mapped.
     // Kernels without huge pages for shared memory refuse it, which costs speed only.
     let _ = unsafe { madvise(address as *mut _, len as usize, Advice::LinuxHugepage) };
+    huge_pages::fill(address, len as usize);
     Ok((address, file))
 }
 

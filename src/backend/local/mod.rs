@@ -4,12 +4,13 @@
 //! owner of that memory need not run. What it takes, from the ground up:
 //!
 //! - `errno`: what failures of the kernel mean.
-//! - `mapping`, [`alloc`], `copy`: memory of this process.
+//! - `mapping`, [`alloc`] with `huge_pages` and `available`, `copy`: memory of this process.
 //! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
 //! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
 //! - `gate`, `fuse`: how a transport takes its memory back without the help of its peers.
+//! - `plain` with `streaming` and `lines`: copies between memory that this process has mapped.
 //! - `reach` with `process_vm`: the three ways to a peer's memory, and `peer`: one connection.
 //! - `queue`: whose turn it is.
 //! - `mail`: messages.
@@ -18,6 +19,7 @@
 //! closes file descriptors.
 
 pub mod alloc;
+mod available;
 mod copy;
 mod errno;
 mod foreign;
@@ -28,7 +30,9 @@ pub(crate) mod fuzz {
     pub use super::metadata::fuzz::local_metadata;
 }
 mod gate;
+mod huge_pages;
 mod identity;
+mod lines;
 mod locks;
 mod mail;
 mod mapping;
@@ -36,12 +40,14 @@ pub(super) mod maps;
 mod memory_file;
 mod metadata;
 mod peer;
+mod plain;
 mod process_vm;
 mod queue;
 mod reach;
 mod region_file;
 mod registry;
 mod space;
+mod streaming;
 mod words;
 
 use std::collections::BTreeMap;

@@ -151,8 +151,12 @@ impl Peer {
     /// `PeerLost` when the peer's program has ended, even if its process goes on with another one.
     pub(super) fn check_program(&self) -> Result<()> {
         if let Some(Process { id, space, .. }) = &self.process {
-            let same = space.as_ref().is_none_or(Space::is_used);
-            if !same || !self.slot.is_owned() {
+            // The lock lives as long as the space, which has the page mapped, or longer.
+            let same = match space {
+                Some(space) => space.is_used(),
+                None => self.slot.is_owned(),
+            };
+            if !same {
                 fail!(
                     PeerLost,
                     "process {} does not have its transport any more: it ended or started another program",

@@ -232,6 +232,7 @@ impl Batch {
 mod tests {
     use super::*;
     use crate::backend::local::alloc;
+    use crate::backend::local::copy::Stretch;
     use crate::backend::local::fuse::Fuse;
     use crate::backend::local::mapping::page_size;
     use crate::extents::Runs;
@@ -328,7 +329,7 @@ mod tests {
             way.step(memory, direction, &mut Cursor::new(runs))
         };
         let content = || {
-            super::super::copy::copy(other, 0, target, 0, page as u64);
+            Stretch::new(other, 0, target, 0, page as u64).copy();
             there.clone()
         };
         step(Direction::Write).unwrap();

@@ -2,12 +2,13 @@
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
-use super::copy::{Memory, copy};
+use super::copy::Memory;
 use super::errno::status_of;
 use super::foreign::{Kind, open_memory};
 use super::mapping::{Mapping, page_size};
 use super::maps::{self, Backing};
 use super::metadata::{Metadata, RegionFile};
+use super::plain::Plain;
 use super::process_vm::ProcessVm;
 use super::registry;
 use crate::backend::Direction;
@@ -16,19 +17,15 @@ use crate::extents::Cursor;
 use crate::layout::Layout;
 use crate::region::{LocalRegion, Region};
 
-/// Most that one step moves by plain copying.
-const STEP_BYTES: u64 = 256 << 10;
-/// Most pieces in one step: small ones cost more than their bytes.
-const STEP_PIECES: usize = 64;
 /// A way to the peer's memory. Using it is right only while the peer's gate holds the memory.
 #[derive(Debug)]
 pub(super) enum Reach {
     /// The peer is a transport of this process.
-    SameProcess(Memory),
+    SameProcess(Plain),
     /// The peer's memory is mapped here.
     Mapped {
-        /// The peer's range in this address space.
-        memory: Memory,
+        /// To the peer's range in this address space.
+        way: Plain,
         /// What keeps it there.
         _mapping: Mapping,
     },
@@ -74,28 +71,11 @@ impl Reach {
         cursor: &mut Cursor,
     ) -> Result<()> {
         match self {
-            Reach::SameProcess(remote) | Reach::Mapped { memory: remote, .. } => {
-                plain_step(local, *remote, direction, cursor);
+            Reach::SameProcess(way) | Reach::Mapped { way, .. } => {
+                way.step(local, direction, cursor);
                 Ok(())
             }
             Reach::ProcessVm(way) => way.step(local, direction, cursor),
-        }
-    }
-}
-
-fn plain_step(local: Memory, remote: Memory, direction: Direction, cursor: &mut Cursor) {
-    let mut left = STEP_BYTES;
-    for _ in 0..STEP_PIECES {
-        let Some(piece) = cursor.next_piece(left) else {
-            break;
-        };
-        match direction {
-            Direction::Write => copy(remote, piece.remote, local, piece.local, piece.len),
-            Direction::Read => copy(local, piece.local, remote, piece.remote, piece.len),
-        }
-        left -= piece.len;
-        if left == 0 {
-            break;
         }
     }
 }
@@ -142,7 +122,7 @@ fn map(peer: &Metadata, region: &RegionFile, remote: &Layout) -> Result<Reach> {
     // them; and the mapping lives as long as the `Reach` whose copies use it.
     let memory = unsafe { Memory::new(address, remote.span()) };
     Ok(Reach::Mapped {
-        memory,
+        way: Plain::new(memory, remote.block_len()),
         _mapping: mapping,
     })
 }
@@ -161,9 +141,8 @@ pub(super) fn same_process(peer: &registry::Entry, remote: &Layout) -> Result<Re
     check_range(&peer.region, remote)?;
     // SAFETY: the transport found its region mapped, readable and writable. Its owner keeps it so
     // until the gate is shut and nobody is inside, and copies are made only with a pass of the gate.
-    Ok(Reach::SameProcess(unsafe {
-        Memory::new(remote.base(), remote.span())
-    }))
+    let memory = unsafe { Memory::new(remote.base(), remote.span()) };
+    Ok(Reach::SameProcess(Plain::new(memory, remote.block_len())))
 }
 
 /// Refuses blocks that are not all in the peer's region, and a range that does not consist of its
@@ -269,7 +248,7 @@ mod tests {
             let way = if by_kernel {
                 Reach::ProcessVm(ProcessVm::open(id(), fuse.address(), &remote.into()).unwrap())
             } else {
-                Reach::SameProcess(memory_of(&mut there))
+                Reach::SameProcess(Plain::new(memory_of(&mut there), block_len))
             };
             let memory = memory_of(&mut here);
             let direction = if read { Direction::Read } else { Direction::Write };
@@ -279,7 +258,7 @@ mod tests {
                 steps += 1;
             }
             let bytes = locals.len() as u64 * block_len;
-            prop_assert!(steps <= bytes / STEP_BYTES + locals.len() as u64 / 64 + 2);
+            prop_assert!(steps <= bytes / (256 << 10) + locals.len() as u64 / 64 + 2);
             // Through the pointers, since the compiler saw nobody write.
             prop_assert!(std::hint::black_box(&mut here) == &want_here);
             prop_assert!(std::hint::black_box(&mut there) == &want_there);
