@@ -23,7 +23,8 @@ build_library
 say "C and C++ programs"
 build_programs c_tests build/c_tests -DDT_NIXL_LIB_DIR="$PWD/$nixl_lib_dir" -DDT_TEST_NIXL=ON
 say "ctest"
-ctest --test-dir build/c_tests --parallel 2 --output-on-failure 2>&1 | tee build/ctest.log
+# More than there are cores: many of them wait, for the end of a process or for UCX to find it out.
+ctest --test-dir build/c_tests --parallel $((2 * $(nproc))) --output-on-failure 2>&1 | tee build/ctest.log
 
 # What processes of a test run is called "process" and is no test of its own.
 rust=$(awk '/^test result: ok/ { n += $4 } /^test process \.\.\. ok/ { n-- } END { print n + 0 }' \
