@@ -40,4 +40,4 @@ c=$(grep -c ' Passed ' build/ctest.log)
 say "$rust Rust tests passed, $ignored ignored; $c C, C++ and example tests passed"
 sed -n 's/^== \([0-9]* tests passed with\)/\1/p' build/sanitize-*.log
 # A test that could not check something says so, and that is shown also when it passed.
-grep -h '^SKIPPED' build/cargo-test.log build/*/Testing/Temporary/LastTest.log || true
+grep -h '^SKIPPED' build/cargo-test.log build/{c_tests,sanitize/*}/Testing/Temporary/LastTest.log || true
