@@ -51,48 +51,46 @@ static void poll_some(const struct node *node, int times)
 
 /* Cancels at different points of the way; then scribbles over the source. The target holds bytes
  * from before and bytes of the source, and none of the scribble. */
-static void cancel_then_scribble(enum memory_kind kind, dt_cancel_mode mode)
+static void cancel_then_scribble(struct pair *pair, dt_cancel_mode mode)
 {
-    struct pair pair = pair_new(kind);
     for (int polls = 0; polls < 20; polls++) {
         dt_xfer_id ids[3], still[3];
         dt_completion ended[8];
         size_t still_count = 99, n = 0;
 
         for (int i = 0; i < 3; i++)
-            ids[i] = write_all(&pair.node);
-        poll_some(&pair.node, polls);
-        CHECK_OK(dt_cancel(pair.node.transport, ids, 3, mode, still, &still_count));
+            ids[i] = write_all(&pair->node);
+        poll_some(&pair->node, polls);
+        CHECK_OK(dt_cancel(pair->node.transport, ids, 3, mode, still, &still_count));
         CHECK(still_count <= (mode == DT_CANCEL_WAIT ? 3 : 0));
         /* What is still in flight surfaces once; the others never. */
         for (size_t left = still_count; left > 0; left -= n) {
-            CHECK_OK(dt_wait(pair.node.transport, "peer", ended, 8, BOUND_MS, &n));
+            CHECK_OK(dt_wait(pair->node.transport, "peer", ended, 8, BOUND_MS, &n));
             CHECK(n > 0 && n <= left);
         }
         uint64_t deadline = now_ms() + BOUND_MS;
-        while (node_stats(&pair.node).draining > 0) {
+        while (node_stats(&pair->node).draining > 0) {
             CHECK(now_ms() < deadline);
-            poll_some(&pair.node, 1);
+            poll_some(&pair->node, 1);
         }
-        memset(pair.node.memory.base, 0xa5, pair.node.memory.bytes);
-        poll_some(&pair.node, 50);
-        CHECK_OK(dt_poll(pair.node.transport, NULL, ended, 8, &n));
+        memset(pair->node.memory.base, 0xa5, pair->node.memory.bytes);
+        poll_some(&pair->node, 50);
+        CHECK_OK(dt_poll(pair->node.transport, NULL, ended, 8, &n));
         CHECK(n == 0);
-        remote_check(&pair.peer, pair.new_bytes, pair.old_bytes);
-        CHECK(node_stats(&pair.node).inflight == 0);
+        remote_check(&pair->peer, pair->new_bytes, pair->old_bytes);
+        CHECK(node_stats(&pair->node).inflight == 0);
 
         /* Cancelling again, or what was never there, is nothing. */
         dt_xfer_id nobody[] = {ids[0], ids[0], 0, 1u << 30};
-        CHECK_OK(dt_cancel(pair.node.transport, nobody, 4, mode, still, &still_count));
+        CHECK_OK(dt_cancel(pair->node.transport, nobody, 4, mode, still, &still_count));
         CHECK(still_count == 0);
 
         /* The peer is as good as before. */
-        node_fill(&pair.node, 1);
-        CHECK(node_finish(&pair.node, "peer", write_all(&pair.node)).status == DT_OK);
-        remote_check(&pair.peer, pair.new_bytes, NULL);
-        remote_fill(&pair.peer, 2);
+        node_fill(&pair->node, 1);
+        CHECK(node_finish(&pair->node, "peer", write_all(&pair->node)).status == DT_OK);
+        remote_check(&pair->peer, pair->new_bytes, NULL);
+        remote_fill(&pair->peer, 2);
     }
-    pair_free(&pair);
 }
 
 struct surfaced {
@@ -117,9 +115,9 @@ static size_t drain(const struct node *node, const char *scope, struct surfaced 
 
 /* Removing a peer with ids that nobody has asked for yet: each surfaces once, under the old peer id
  * or to a poll of all, also when that peer id is in use again. */
-static void remove_with_unreported_ids(enum memory_kind kind, bool again, const char *scope)
+static void remove_with_unreported_ids(struct pair *pair, bool again, const char *scope)
 {
-    struct pair pair = pair_new(kind);
+    const uint64_t before = node_stats(&pair->node).done;
     struct surfaced got[5];
     dt_xfer_id ids[5];
     uint32_t one = 7;
@@ -128,24 +126,24 @@ static void remove_with_unreported_ids(enum memory_kind kind, bool again, const 
 
     /* Two small ones that end, and three large ones that do not. */
     for (int i = 0; i < 2; i++)
-        CHECK_OK(dt_write_blocks(pair.node.transport, "peer", &one, &one, 1, 0, &ids[i]));
+        CHECK_OK(dt_write_blocks(pair->node.transport, "peer", &one, &one, 1, 0, &ids[i]));
     uint64_t deadline = now_ms() + BOUND_MS;
-    while (node_stats(&pair.node).done < 2) {
+    while (node_stats(&pair->node).done < before + 2) {
         CHECK(now_ms() < deadline);
-        poll_some(&pair.node, 1);
+        poll_some(&pair->node, 1);
     }
     for (int i = 2; i < 5; i++)
-        ids[i] = write_all(&pair.node);
-    CHECK_OK(dt_remove_remote_peer(pair.node.transport, "peer"));
-    CHECK_STATUS(dt_remove_remote_peer(pair.node.transport, "peer"), DT_ERR_NOT_FOUND);
-    CHECK_STATUS(dt_peer_status(pair.node.transport, "peer"), DT_ERR_NOT_FOUND);
+        ids[i] = write_all(&pair->node);
+    CHECK_OK(dt_remove_remote_peer(pair->node.transport, "peer"));
+    CHECK_STATUS(dt_remove_remote_peer(pair->node.transport, "peer"), DT_ERR_NOT_FOUND);
+    CHECK_STATUS(dt_peer_status(pair->node.transport, "peer"), DT_ERR_NOT_FOUND);
     dt_xfer_id id = 0;
-    CHECK_STATUS(dt_write_blocks(pair.node.transport, "peer", &one, &one, 1, 0, &id),
+    CHECK_STATUS(dt_write_blocks(pair->node.transport, "peer", &one, &one, 1, 0, &id),
                  DT_ERR_NOT_FOUND);
     if (again)
-        CHECK_OK(node_add(&pair.node, "peer", &pair.peer.card));
+        CHECK_OK(node_add(&pair->node, "peer", &pair->peer.card));
 
-    CHECK(drain(&pair.node, scope, got, 5) == 5);
+    CHECK(drain(&pair->node, scope, got, 5) == 5);
     for (int i = 0; i < 5; i++) {
         size_t k = 0;
         while (k < 5 && got[k].id != ids[i])
@@ -154,18 +152,18 @@ static void remove_with_unreported_ids(enum memory_kind kind, bool again, const 
         /* An outcome that was known is not changed. */
         CHECK(got[k].status == DT_OK || (i >= 2 && got[k].status == DT_ERR_CANCELLED));
     }
-    CHECK_OK(dt_poll(pair.node.transport, NULL, ended, 8, &n));
+    CHECK_OK(dt_poll(pair->node.transport, NULL, ended, 8, &n));
     CHECK(n == 0);
 
-    memset(pair.node.memory.base, 0xa5, pair.node.memory.bytes);
-    poll_some(&pair.node, 50);
-    remote_check(&pair.peer, pair.new_bytes, pair.old_bytes);
-    node_fill(&pair.node, 1);
+    memset(pair->node.memory.base, 0xa5, pair->node.memory.bytes);
+    poll_some(&pair->node, 50);
+    remote_check(&pair->peer, pair->new_bytes, pair->old_bytes);
+    node_fill(&pair->node, 1);
     if (!again)
-        CHECK_OK(node_add(&pair.node, "peer", &pair.peer.card));
-    CHECK(node_finish(&pair.node, "peer", write_all(&pair.node)).status == DT_OK);
-    remote_check(&pair.peer, pair.new_bytes, NULL);
-    pair_free(&pair);
+        CHECK_OK(node_add(&pair->node, "peer", &pair->peer.card));
+    CHECK(node_finish(&pair->node, "peer", write_all(&pair->node)).status == DT_OK);
+    remote_check(&pair->peer, pair->new_bytes, NULL);
+    remote_fill(&pair->peer, 2);
 }
 
 /* Adding over a registration with work in flight is a removal and an addition. */
@@ -190,30 +188,28 @@ static void replace_with_work_in_flight(enum memory_kind kind)
 
 /* The same blocks are sent to one peer and filled from another at once, and the two are given up in
  * either order: neither takes the other with it. */
-static void both_directions(enum memory_kind kind, dt_cancel_mode mode, bool reads_first)
+static void both_directions(struct pair *pair, struct remote *source, dt_cancel_mode mode,
+                            bool reads_first)
 {
-    struct pair pair = pair_new(kind);
-    struct remote source = remote_simple(kind, BLOCKS, LEN, 3);
     struct content *others = contents_of(3, BLOCKS);
-    CHECK_OK(node_add(&pair.node, "source", &source.card));
     for (int polls = 0; polls < 6; polls += 2) {
         dt_xfer_id ids[2], still = 0, other = 0;
         size_t still_count = 99, left = 0, n = 0;
 
-        ids[reads_first] = write_all(&pair.node);
-        CHECK_OK(dt_read_blocks(pair.node.transport, "source", all_blocks, all_blocks, BLOCKS, 0,
+        ids[reads_first] = write_all(&pair->node);
+        CHECK_OK(dt_read_blocks(pair->node.transport, "source", all_blocks, all_blocks, BLOCKS, 0,
                                 &ids[!reads_first]));
-        poll_some(&pair.node, polls);
-        CHECK_OK(dt_cancel(pair.node.transport, &ids[0], 1, mode, &still, &still_count));
+        poll_some(&pair->node, polls);
+        CHECK_OK(dt_cancel(pair->node.transport, &ids[0], 1, mode, &still, &still_count));
         left = still_count;
         if (left > 0)
             CHECK(still == ids[0]);
         /* The second is there still, whatever has become of the first. */
-        CHECK_OK(dt_cancel(pair.node.transport, &ids[1], 1, mode, &other, &still_count));
+        CHECK_OK(dt_cancel(pair->node.transport, &ids[1], 1, mode, &other, &still_count));
         left += still_count;
         for (; left > 0; left -= n) {
             dt_completion ended[2];
-            n = node_wait(&pair.node, NULL, ended, 2);
+            n = node_wait(&pair->node, NULL, ended, 2);
             CHECK(n > 0 && n <= left);
             for (size_t k = 0; k < n; k++) {
                 CHECK(ended[k].id == still || ended[k].id == other);
@@ -221,25 +217,23 @@ static void both_directions(enum memory_kind kind, dt_cancel_mode mode, bool rea
             }
         }
         uint64_t deadline = now_ms() + BOUND_MS;
-        while (node_stats(&pair.node).draining > 0) {
+        while (node_stats(&pair->node).draining > 0) {
             CHECK(now_ms() < deadline);
-            poll_some(&pair.node, 1);
+            poll_some(&pair->node, 1);
         }
-        CHECK(node_stats(&pair.node).inflight == 0);
-        node_check(&pair.node, pair.new_bytes, others);
-        remote_check(&source, others, NULL);
+        CHECK(node_stats(&pair->node).inflight == 0);
+        node_check(&pair->node, pair->new_bytes, others);
+        remote_check(source, others, NULL);
         /* Both go on. */
-        CHECK_OK(dt_read_blocks(pair.node.transport, "source", all_blocks, all_blocks, BLOCKS, 0,
+        CHECK_OK(dt_read_blocks(pair->node.transport, "source", all_blocks, all_blocks, BLOCKS, 0,
                                 &ids[0]));
-        CHECK(node_finish(&pair.node, "source", ids[0]).status == DT_OK);
-        node_check(&pair.node, others, NULL);
-        CHECK(node_finish(&pair.node, "peer", write_all(&pair.node)).status == DT_OK);
-        remote_check(&pair.peer, others, NULL);
-        node_fill(&pair.node, 1);
+        CHECK(node_finish(&pair->node, "source", ids[0]).status == DT_OK);
+        node_check(&pair->node, others, NULL);
+        CHECK(node_finish(&pair->node, "peer", write_all(&pair->node)).status == DT_OK);
+        remote_check(&pair->peer, others, NULL);
+        node_fill(&pair->node, 1);
     }
     free(others);
-    remote_quit(&source);
-    pair_free(&pair);
 }
 
 int main(int argc, char **argv)
@@ -253,17 +247,23 @@ int main(int argc, char **argv)
     for (int k = 0; k < 2; k++) {
         if (!memory_kind_matters(kinds[k]))
             continue;
-        cancel_then_scribble(kinds[k], DT_CANCEL_IMMEDIATE);
-        cancel_then_scribble(kinds[k], DT_CANCEL_WAIT);
-        remove_with_unreported_ids(kinds[k], false, "peer");
-        remove_with_unreported_ids(kinds[k], true, "peer");
-        remove_with_unreported_ids(kinds[k], false, NULL);
-        remove_with_unreported_ids(kinds[k], true, NULL);
-        replace_with_work_in_flight(kinds[k]);
+        /* Processes need their time; each of these leaves them as it has found them. */
+        struct pair pair = pair_new(kinds[k]);
+        struct remote source = remote_simple(kinds[k], BLOCKS, LEN, 3);
+        CHECK_OK(node_add(&pair.node, "source", &source.card));
+        cancel_then_scribble(&pair, DT_CANCEL_IMMEDIATE);
+        cancel_then_scribble(&pair, DT_CANCEL_WAIT);
+        remove_with_unreported_ids(&pair, false, "peer");
+        remove_with_unreported_ids(&pair, true, "peer");
+        remove_with_unreported_ids(&pair, false, NULL);
+        remove_with_unreported_ids(&pair, true, NULL);
         for (int order = 0; order < 2; order++) {
-            both_directions(kinds[k], DT_CANCEL_IMMEDIATE, order);
-            both_directions(kinds[k], DT_CANCEL_WAIT, order);
+            both_directions(&pair, &source, DT_CANCEL_IMMEDIATE, order);
+            both_directions(&pair, &source, DT_CANCEL_WAIT, order);
         }
+        remote_quit(&source);
+        pair_free(&pair);
+        replace_with_work_in_flight(kinds[k]);
     }
     return 0;
 }

@@ -126,8 +126,8 @@ int main(int argc, char **argv)
 
     uint64_t random = test_seed();
     static const enum memory_kind kinds[] = {MEMORY_ALLOC, MEMORY_ANONYMOUS};
-    /* A process needs about a second to load NIXL. */
-    const int rounds = on_nixl() ? 4 : 60;
+    /* A process needs about half a second to load NIXL: each shape once. */
+    const int rounds = on_nixl() ? 2 : 60;
     for (int k = 0; k < 2; k++) {
         if (!memory_kind_matters(kinds[k]))
             continue;

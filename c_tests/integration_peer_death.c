@@ -89,7 +89,7 @@ static void *kill_later(void *arg)
 static void killed_while_busy(enum memory_kind kind)
 {
     enum { IN_FLIGHT = 4 };
-    const unsigned rounds = on_nixl() ? 10 : 50;
+    const unsigned rounds = on_nixl() ? 6 : 50;
     uint64_t random = test_seed();
     struct node node = node_open(MEMORY_ANONYMOUS, BLOCKS, LEN);
     struct remote third = remote_simple(kind, BLOCKS, LEN, 9);
@@ -126,7 +126,7 @@ static void killed_while_busy(enum memory_kind kind)
         CHECK_STATUS(dt_write_blocks(node.transport, "victim", all_blocks, all_blocks, 1, 0, &id),
                      DT_ERR_PEER_LOST);
         CHECK_OK(dt_peer_status(node.transport, "third"));
-        if (round % 10 == 0)
+        if (round % 5 == 0)
             expect_works(&node, 8, "third", &third);
         /* Half of the rounds remove it, the others replace it in the next round. */
         if (round % 2 == 0)
@@ -144,7 +144,7 @@ static void killed_while_busy(enum memory_kind kind)
 /* The usual restart: the successor has the same peer id; the bytes are right each time. */
 static void restarts(void)
 {
-    const int rounds = on_nixl() ? 6 : 50;
+    const int rounds = on_nixl() ? 4 : 50;
     struct node node = node_open(MEMORY_ALLOC, BLOCKS, LEN);
     node_fill(&node, 8);
     for (int round = 0; round < rounds; round++) {

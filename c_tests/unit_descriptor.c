@@ -2,69 +2,9 @@
  * is refused. */
 #include <string.h>
 
+#include "descriptor.h"
 #include "memory.h"
 #include "unit_pair.h"
-
-/* ---- MessagePack by hand ---- */
-
-struct list {
-    uint8_t *bytes;
-    size_t len;
-    size_t cap;
-};
-
-static void put(struct list *list, unsigned byte)
-{
-    CHECK(list->len < list->cap);
-    list->bytes[list->len++] = (uint8_t)byte;
-}
-
-/* `marker`, then `size` bytes of `value` with the highest first. */
-static void put_long(struct list *list, unsigned marker, int size, uint64_t value)
-{
-    put(list, marker);
-    for (int i = size - 1; i >= 0; i--)
-        put(list, (unsigned)(value >> 8 * i) & 0xff);
-}
-
-static void put_number(struct list *list, uint64_t value)
-{
-    if (value < 128)
-        put(list, (unsigned)value);
-    else if (value <= UINT8_MAX)
-        put_long(list, 0xcc, 1, value);
-    else if (value <= UINT16_MAX)
-        put_long(list, 0xcd, 2, value);
-    else if (value <= UINT32_MAX)
-        put_long(list, 0xce, 4, value);
-    else
-        put_long(list, 0xcf, 8, value);
-}
-
-static void put_count(struct list *list, uint64_t count)
-{
-    if (count < 16)
-        put(list, 0x90 | (unsigned)count);
-    else if (count <= UINT16_MAX)
-        put_long(list, 0xdc, 2, count);
-    else
-        put_long(list, 0xdd, 4, count);
-}
-
-static void put_row(struct list *list, uint64_t address, uint64_t len, uint64_t device)
-{
-    put(list, 0x93);
-    put_number(list, address);
-    put_number(list, len);
-    put_number(list, device);
-}
-
-static struct list list_new(size_t cap)
-{
-    struct list list = {(uint8_t *)malloc(cap), 0, cap};
-    CHECK(list.bytes != NULL);
-    return list;
-}
 
 /* ---- what is exported ---- */
 
@@ -139,9 +79,9 @@ static void sizes(void)
         struct side side = {(uint8_t *)memory.base, all[i].blocks, all[i].len, NULL};
         CHECK((uintptr_t)memory.base > UINT32_MAX);
         CHECK_OK(dt_create(side.base, side.num_blocks, side.block_len, &options, &side.t));
-        put_count(&want, side.num_blocks);
+        list_put_count(&want, side.num_blocks);
         for (size_t k = 0; k < side.num_blocks; k++)
-            put_row(&want, (uintptr_t)memory.base + k * side.block_len, side.block_len, 0);
+            list_put_row(&want, (uintptr_t)memory.base + k * side.block_len, side.block_len, 0);
         CHECK(want.len == all[i].size);
         exported(&side, want.bytes, want.len);
         free(want.bytes);
@@ -230,9 +170,9 @@ static void any_list(void)
                                 k % 3 * LEN};
             offsets[k] = of[kind];
         }
-        put_count(&list, count);
+        list_put_count(&list, count);
         for (size_t k = 0; k < count; k++)
-            put_row(&list, block_at(0) + offsets[k], LEN, 0);
+            list_put_row(&list, block_at(0) + offsets[k], LEN, 0);
         taken(&list, offsets, count);
         free(list.bytes);
     }
@@ -243,17 +183,17 @@ static void any_form(void)
 {
     struct list list = list_new(4096);
     size_t offsets[4];
-    put_long(&list, 0xdd, 4, 4);
+    list_put_long(&list, 0xdd, 4, 4);
     for (size_t k = 0; k < 4; k++) {
         static const unsigned markers[4][2] = {{0xcf, 8}, {0xd3, 8}, {0xce, 4}, {0xd1, 2}};
         offsets[k] = (k * 5 + 1) * LEN;
         if (k % 2 == 0)
-            put_long(&list, 0xdc, 2, 3);
+            list_put_long(&list, 0xdc, 2, 3);
         else
-            put_long(&list, 0xdd, 4, 3);
-        put_long(&list, k % 2 == 0 ? 0xcf : 0xd3, 8, block_at(0) + offsets[k]);
-        put_long(&list, markers[k][0], (int)markers[k][1], LEN);
-        put_long(&list, k == 0 ? 0xd0 : markers[k][0], k == 0 ? 1 : (int)markers[k][1], 0);
+            list_put_long(&list, 0xdd, 4, 3);
+        list_put_long(&list, k % 2 == 0 ? 0xcf : 0xd3, 8, block_at(0) + offsets[k]);
+        list_put_long(&list, markers[k][0], (int)markers[k][1], LEN);
+        list_put_long(&list, k == 0 ? 0xd0 : markers[k][0], k == 0 ? 1 : (int)markers[k][1], 0);
     }
     taken(&list, offsets, 4);
     free(list.bytes);
@@ -314,12 +254,12 @@ static void one_bad(uint64_t address, uint64_t len, uint64_t device, dt_status s
                     const char *word)
 {
     struct list list = list_new(4096);
-    put_count(&list, 20);
+    list_put_count(&list, 20);
     for (size_t k = 0; k < 20; k++) {
         if (k == 13)
-            put_row(&list, address, len, device);
+            list_put_row(&list, address, len, device);
         else
-            put_row(&list, block_at(k), LEN, 0);
+            list_put_row(&list, block_at(k), LEN, 0);
     }
     refused(list.bytes, list.len, status, word);
     free(list.bytes);
@@ -348,7 +288,7 @@ static void cut_and_continued(void)
     CHECK_OK(dt_get_mem_descriptor(pair.peer.t, list.bytes, list.cap, &list.len));
     for (size_t len = 0; len < list.len; len++)
         refused(list.bytes, len, DT_ERR_INVALID_ARG, "");
-    put(&list, 0);
+    list_put(&list, 0);
     refused(list.bytes, list.len, DT_ERR_INVALID_ARG, "goes on for 1 bytes");
     free(list.bytes);
 }
@@ -404,8 +344,8 @@ static void the_name(void)
 
     /* Known again, it is another list that counts; refused, the old one stays. */
     list.len = 0;
-    put_count(&list, 1);
-    put_row(&list, block_at(3), LEN, 0);
+    list_put_count(&list, 1);
+    list_put_row(&list, block_at(3), LEN, 0);
     uint64_t deadline = now_ms() + BOUND_MS;
     dt_status status;
     while ((status = add(list.bytes, list.len)) == DT_ERR_BUSY && now_ms() < deadline)

@@ -24,6 +24,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "progress.h"
 #include "sha256.h"
 
 #define BATCH 8               /* blocks in one transfer */
@@ -144,29 +145,6 @@ static void hear(int control, dt_transport *transport, void *data, size_t bytes)
         to += n;
         bytes -= (size_t)n;
     }
-}
-
-struct text {
-    char chars[32];
-};
-
-/* A number of bytes, for people. */
-static struct text size_text(uint64_t bytes)
-{
-    static const char *const units[] = {"kB", "MB", "GB", "TB"};
-    struct text text;
-    double value = (double)bytes / 1e3;
-    size_t unit = 0;
-
-    if (bytes < 1000) {
-        snprintf(text.chars, sizeof text.chars, "%d byte%s", (int)bytes, bytes == 1 ? "" : "s");
-        return text;
-    }
-    /* 999.95 would be printed as 1000.0. */
-    for (; value >= 999.95 && unit < 3; unit++)
-        value /= 1e3;
-    snprintf(text.chars, sizeof text.chars, "%.1f %s", value, units[unit]);
-    return text;
 }
 
 /* ---- geometry: what one block of the model's KV cache is ---- */
@@ -369,38 +347,6 @@ static bool meet(const struct node *node, int control)
     return answer == ACCEPTED;
 }
 
-struct progress {
-    uint64_t file_bytes;
-    uint64_t moved;      /* bytes that are at the receiver */
-    double transferring; /* seconds spent in transfers */
-    int last_percent;    /* shown; below -10: nothing yet */
-};
-
-/* A bar that stays on its line on a terminal, and a line for every tenth elsewhere. */
-static void show(struct progress *progress)
-{
-    uint64_t moved =
-        progress->moved < progress->file_bytes ? progress->moved : progress->file_bytes;
-    int percent = progress->file_bytes == 0 ? 100 : (int)(moved * 100 / progress->file_bytes);
-    bool terminal = isatty(STDOUT_FILENO);
-    int step = terminal ? 1 : 10;
-    char bar[41];
-
-    if (percent / step == progress->last_percent / step)
-        return;
-    progress->last_percent = percent;
-    memset(bar, ' ', 40);
-    memset(bar, '#', (size_t)percent * 40 / 100);
-    bar[40] = '\0';
-    printf("%s          [%s] %3d %%  %10s", terminal ? "\r" : "", bar, percent,
-           size_text(moved).chars);
-    /* The rate is that of whole blocks: the file's last one is moved whole. */
-    if (progress->transferring > 0)
-        printf("  %6.2f GB/s", (double)progress->moved / progress->transferring / 1e9);
-    printf("%s", terminal && percent < 100 ? "" : "\n");
-    fflush(stdout);
-}
-
 static uint64_t next_random(void)
 {
     static uint64_t state = 88172645463325252u;
@@ -448,7 +394,7 @@ static void push(const struct node *node, const uint32_t *place, uint32_t count,
             progress->moved += done[i].bytes;
             progress->transferring += now - last;
             last = now;
-            show(progress);
+            progress_show(progress);
         }
         if (now - last > PATIENCE_MS / 1e3)
             die("no transfer ends");
@@ -517,7 +463,7 @@ static bool transmit(const struct settings *settings, FILE *file, uint64_t file_
         die("took a receiver of another model");
     if (!meet(&node, control))
         die("refused the receiver");
-    show(&progress);
+    progress_show(&progress);
     struct result result = send_file(&node, settings, file, control, &progress, own);
     node_destroy(&node);
 

@@ -9,7 +9,10 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 block=2097152
-for size in 0 1 $((block - 1)) $block $((block + 1)) $((7 * block + 12345)); do
+sizes=(0 1 $((block - 1)) $block $((block + 1)) $((7 * block + 12345)))
+# How a file is cut is the same on every backend, and each file needs two processes that load NIXL.
+[ "$backend" = local ] || sizes=(0 $((7 * block + 12345)))
+for size in "${sizes[@]}"; do
     head -c "$size" /dev/urandom > "$folder/file"
     "$program" --backend "$backend" --window 3 "$folder/file" > "$folder/out" ||
         { cat "$folder/out"; echo "push_file fails with a file of $size bytes"; exit 1; }
@@ -60,4 +63,4 @@ refused "push_file: $folder is not a regular file" "$folder"
 DT_BACKEND=nonsense refused 'DT_ERR_INVALID_ARG' "$folder/file"
 [ "$(wc -l < "$folder/err")" -eq 1 ] ||
     { cat "$folder/err"; echo "one error is told more than once"; exit 1; }
-echo "six files arrived whole, ten wrong calls were refused"
+echo "${#sizes[@]} files arrived whole, ten wrong calls were refused"

@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Everything that must hold: format, lints, Rust tests, the release library, C and C++ tests, examples.
+# Everything that must hold: format, lints, Rust tests, the release library, C and C++ tests, examples,
+# and what can be seen in short with sanitizers.
 # Installs what is missing. Stops at the first failure; the last lines are the counts.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
-need_tools cc c++ make nm cmake valgrind python3
+need_tools cc c++ make nm cmake valgrind python3 clang
 need_libclang
 need_rust fmt clippy
 need_nixl
@@ -23,7 +24,11 @@ build_library
 say "C and C++ programs"
 build_programs c_tests build/c_tests -DDT_NIXL_LIB_DIR="$PWD/$nixl_lib_dir" -DDT_TEST_NIXL=ON
 say "ctest"
-ctest --test-dir build/c_tests --parallel 2 --output-on-failure 2>&1 | tee build/ctest.log
+# More than there are cores: many of them wait, for the end of a process or for UCX to find it out.
+ctest --test-dir build/c_tests --parallel $((2 * $(nproc))) --output-on-failure 2>&1 | tee build/ctest.log
+for sanitizer in address thread; do
+    scripts/sanitize.sh $sanitizer --short 2>&1 | tee "build/sanitize-$sanitizer.log"
+done
 
 # What processes of a test run is called "process" and is no test of its own.
 rust=$(awk '/^test result: ok/ { n += $4 } /^test process \.\.\. ok/ { n-- } END { print n + 0 }' \
@@ -33,5 +38,6 @@ c=$(grep -c ' Passed ' build/ctest.log)
 [ "$rust" -gt 0 ] || die "no Rust test has run"
 [ "$c" -gt 0 ] || die "no C test has run"
 say "$rust Rust tests passed, $ignored ignored; $c C, C++ and example tests passed"
+sed -n 's/^== \([0-9]* tests passed with\)/\1/p' build/sanitize-*.log
 # A test that could not check something says so, and that is shown also when it passed.
-grep -h '^SKIPPED' build/cargo-test.log build/*/Testing/Temporary/LastTest.log || true
+grep -h '^SKIPPED' build/cargo-test.log build/{c_tests,sanitize/*}/Testing/Temporary/LastTest.log || true

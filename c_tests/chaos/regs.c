@@ -3,41 +3,20 @@
 #include <string.h>
 
 #include "backend.h"
+#include "descriptor.h"
 #include "journal.h"
 #include "survivor.h"
 
 /* ---- memory descriptors ---- */
 
-static size_t put_number(uint8_t *out, uint64_t number)
-{
-    static const uint8_t marks[] = {0xcc, 0xcd, 0xce, 0xcf};
-    if (number < 128) {
-        out[0] = (uint8_t)number;
-        return 1;
-    }
-    unsigned size = number >> 8 == 0 ? 0 : number >> 16 == 0 ? 1 : number >> 32 == 0 ? 2 : 3;
-    size_t bytes = (size_t)1 << size;
-    out[0] = marks[size];
-    for (size_t i = 0; i < bytes; i++)
-        out[1 + i] = (uint8_t)(number >> (8 * (bytes - 1 - i)));
-    return 1 + bytes;
-}
-
 size_t write_descriptor(uint8_t *out, size_t cap, uint64_t base, size_t block_len,
                         const uint32_t *map, uint32_t count)
 {
-    size_t len = 5;
-    CHECK(cap >= 5 + (size_t)count * 20);
-    out[0] = 0xdd;
-    for (int i = 0; i < 4; i++)
-        out[1 + i] = (uint8_t)(count >> (24 - 8 * i));
-    for (uint32_t i = 0; i < count; i++) {
-        out[len++] = 0x93;
-        len += put_number(out + len, base + map[i] * block_len);
-        len += put_number(out + len, block_len);
-        out[len++] = 0;
-    }
-    return len;
+    struct list list = {out, 0, cap};
+    list_put_count(&list, count);
+    for (uint32_t i = 0; i < count; i++)
+        list_put_row(&list, base + map[i] * block_len, block_len, 0);
+    return list.len;
 }
 
 uint32_t *random_map(size_t blocks, uint32_t *count, uint64_t *random)

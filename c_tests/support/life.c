@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend.h"
+#include "descriptor.h"
 #include "dt_time.h"
 
 #define BLOCKS LIFE_BLOCKS
@@ -15,20 +16,16 @@
 void (*life_lacks_room)(void);
 
 static struct remote *remote;
-/* MessagePack: an array of BLOCKS arrays [address, LEN, 0]. */
-static uint8_t descriptor[3 + BLOCKS * 14];
+static uint8_t descriptor[5 + BLOCKS * 20];
+static size_t descriptor_len;
 
 static void describe(void)
 {
-    uint8_t *to = descriptor;
-    *to++ = 0xdc, *to++ = 0, *to++ = BLOCKS;
-    for (uint64_t i = 0; i < BLOCKS; i++) {
-        *to++ = 0x93, *to++ = 0xcf;
-        for (int shift = 56; shift >= 0; shift -= 8)
-            *to++ = (uint8_t)((remote->card.base + i * LEN) >> shift);
-        *to++ = 0xcd, *to++ = LEN >> 8, *to++ = LEN & 0xff, *to++ = 0;
-    }
-    CHECK(to == descriptor + sizeof descriptor);
+    struct list list = {descriptor, 0, sizeof descriptor};
+    list_put_count(&list, BLOCKS);
+    for (uint64_t i = 0; i < BLOCKS; i++)
+        list_put_row(&list, remote->card.base + i * LEN, LEN, 0);
+    descriptor_len = list.len;
 }
 
 static void *base;
@@ -63,7 +60,7 @@ static dt_status add_agent(void)
     const struct card *card = &remote->card;
     char name[128];
     size_t len;
-    return dt_add_remote_agent(t, card->metadata, card->metadata_len, descriptor, sizeof descriptor,
+    return dt_add_remote_agent(t, card->metadata, card->metadata_len, descriptor, descriptor_len,
                                name, sizeof name, &len);
 }
 
