@@ -1,9 +1,11 @@
 """The charts of performance.md. The same figures give the same files."""
 
+import math
 import os
+import pathlib
 
 # Before matplotlib is imported: it wants a folder to write to, and looks for fonts of the system.
-os.environ.setdefault("MPLCONFIGDIR", "build/bench/matplotlib")
+os.environ.setdefault("MPLCONFIGDIR", str(pathlib.Path(__file__).parents[2] / "build/matplotlib"))
 
 import matplotlib
 
@@ -11,6 +13,7 @@ matplotlib.use("svg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
+from curves import CURVES, points
 from results import spread
 from text import size
 
@@ -41,15 +44,15 @@ SETTINGS = {
 }
 
 
-def line(axes, subject, points, ucx_tls=None):
-    """points: [(x, Spread)]; the band is from the least to the most of all rounds."""
+def line(axes, subject, found, ucx_tls=None):
+    """found: [(x, Spread)]; the band is from the least to the most of all rounds."""
     label, colour, dashes, width = STYLES[subject]
     if ucx_tls:
         label, dashes = f"{label}, {ucx_tls}", ":"
-    x = [at for at, _ in points]
-    axes.plot(x, [s.median for _, s in points], dashes, color=colour, linewidth=width, label=label,
+    x = [at for at, _ in found]
+    axes.plot(x, [s.median for _, s in found], dashes, color=colour, linewidth=width, label=label,
               marker="o", markersize=3.5)
-    axes.fill_between(x, [s.least for _, s in points], [s.most for _, s in points], color=colour,
+    axes.fill_between(x, [s.least for _, s in found], [s.most for _, s in found], color=colour,
                       alpha=0.15, linewidth=0)
 
 
@@ -76,8 +79,8 @@ def throughput(results, path):
     figure, axes = plt.subplots(figsize=(8.2, 4.6))
     for subject in STYLES:
         if subject in lines:
-            line(axes, subject, sorted(lines[subject], key=lambda p: p[0]))
-    ticks(axes, sorted({x for points in lines.values() for x, _ in points}), size)
+            line(axes, subject, sorted(lines[subject], key=lambda point: point[0]))
+    ticks(axes, sorted({x for costs in lines.values() for x, _ in costs}), size)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("block size")
     axes.set_ylabel("GB/s")
@@ -95,9 +98,7 @@ def compact(count):
 
 
 def scaling(results, path):
-    from report import CURVES, curve_points
-
-    found = [(curve, curve_points(results, curve[0], curve[1], curve[3])) for curve in CURVES]
+    found = [(curve, points(results, curve[0], curve[1], curve[3])) for curve in CURVES]
     found = [(curve, lines) for curve, lines in found if lines]
     if not found:
         return
@@ -108,11 +109,14 @@ def scaling(results, path):
         axes.remove()
     labels = {}
     for axes, ((_, key, title, per), lines) in zip(flat, found):
-        for (subject, ucx_tls), points in lines.items():
-            line(axes, subject, [(x, s.scaled(1e-3)) for x, s in points], ucx_tls)
-        ticks(axes, sorted({x for points in lines.values() for x, _ in points}),
+        for (subject, ucx_tls), costs in lines.items():
+            line(axes, subject, [(x, s.map(lambda ns: ns / 1000)) for x, s in costs], ucx_tls)
+        ticks(axes, sorted({x for costs in lines.values() for x, _ in costs}),
               size if key == "pool_bytes" else compact)
         axes.set_yscale("log")
+        # Whole decades: else what is flat looks steep.
+        costs = [value for costs in lines.values() for _, s in costs for value in (s.least * 1e-3, s.most * 1e-3)]
+        axes.set_ylim(10 ** math.floor(math.log10(min(costs))), 10 ** math.ceil(math.log10(max(costs))))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
         axes.set_title(title, loc="left", fontsize=10)

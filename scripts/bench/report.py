@@ -1,15 +1,16 @@
 """Writes performance.md and its charts from what scripts/bench.sh has measured.
 
-report.py FOLDER OUTPUT [--no-charts]: the folder with dt_perf's JSON, and where to write.
+report.py FOLDER OUTPUT [--charts]: the folder with dt_perf's JSON, and where to write.
 """
 
 import pathlib
 import re
 import sys
 
+from curves import CURVES, points
 from gates import GATES, KIB, MIB
-from results import Results, Spread, difference, ratio, row, spread
-from text import digits, per_second, share, size, table, time, with_range
+from results import Results, ratio, row, spread
+from text import digits, share, size, table, time, with_range
 
 SIZES = (4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, 2 * MIB)
 NAMES = {
@@ -29,16 +30,12 @@ COMPARED = (
     ("local-unmapped", "nixl-raw"),
     ("nixl", "nixl-raw"),
 )
-CURVES = (
-    ("scaling-depth", "depth", "Transfers in flight, of one block of 4 KiB", "transfer"),
-    ("scaling-peers", "peers", "Peers", "transfer"),
-    ("scaling-blocks", "blocks", "Blocks in one transfer", "block"),
-    ("scaling-region", "pool_bytes", "Region", "transfer"),
-)
 
 
 def name(subject, ucx_tls=None):
-    return NAMES.get(subject, subject) + (f", UCX_TLS={ucx_tls}" if ucx_tls else "")
+    # LOCAL does not ask for it.
+    known = f", UCX_TLS={ucx_tls}" if ucx_tls and subject.startswith("nixl") else ""
+    return NAMES.get(subject, subject) + known
 
 
 def remarks():
@@ -169,7 +166,7 @@ def submission(results):
                 rows.append([
                     f"{name(one['subject'])}, {result['blocks']:,} blocks, {result['pattern']}",
                     *(with_range(f, time) for f in found),
-                    with_range(found[0].scaled(1 / result["blocks"]), lambda v: f"{v:.1f} ns"),
+                    with_range(found[0].map(lambda v: v / result["blocks"]), lambda v: f"{v:.1f} ns"),
                 ])
     return table(["One call", "p50", "p99", "per block"], rows) if rows else ""
 
@@ -187,30 +184,17 @@ def plain(results, test, label, header, columns):
     return table(header, rows) if rows else ""
 
 
-def curve_points(results, run, key, per):
-    """{(subject, ucx_tls): [(x, Spread of ns)]}, by transfer or by block."""
-    lines = {}
-    for ucx_tls in (None, "tcp"):
-        for result in results.find("transfer", ucx_tls=ucx_tls, run=run):
-            unit = result["blocks"] if per == "block" else 1
-            for one in result["rows"]:
-                rate = spread(one, "transfers_per_s")
-                cost = Spread(1e9 / value / unit for value in rate.values)
-                lines.setdefault((one["subject"], ucx_tls), []).append((result[key], cost))
-    return {line: sorted(points, key=lambda p: p[0]) for line, points in lines.items()}
-
-
 def curves(results):
     text = ""
     for run, key, title, per in CURVES:
-        lines = curve_points(results, run, key, per)
+        lines = points(results, run, key, per)
         if not lines:
             continue
-        at = sorted({x for points in lines.values() for x, _ in points})
+        at = sorted({x for costs in lines.values() for x, _ in costs})
         form = size if key == "pool_bytes" else lambda value: f"{value:,}"
         rows = [
-            [name(*line), *(with_range(dict(points).get(x), time) for x in at)]
-            for line, points in lines.items()
+            [name(*line), *(with_range(dict(costs).get(x), time) for x in at)]
+            for line, costs in lines.items()
         ]
         text += f"\n{title}; time per {per}:\n\n" + table(["", *map(form, at)], rows)
     return text
@@ -278,7 +262,7 @@ def main(folder, output, *options):
     results = Results(folder)
     output = pathlib.Path(output)
     output.mkdir(parents=True, exist_ok=True)
-    charts = "--no-charts" not in options
+    charts = "--charts" in options
     if charts:
         # Only here, so that the tables can be written where matplotlib is not.
         import charts as drawing

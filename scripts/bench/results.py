@@ -17,8 +17,8 @@ class Spread:
         self.least = min(self.values)
         self.most = max(self.values)
 
-    def scaled(self, factor):
-        return Spread(value * factor for value in self.values)
+    def map(self, change):
+        return Spread(change(value) for value in self.values)
 
 
 class Results:

@@ -27,10 +27,6 @@ def time(ns):
     return f"{ns:.0f} ns"
 
 
-def per_second(rate):
-    return f"{rate:,.0f}"
-
-
 def share(value):
     return f"{100 * value:.2f} %"
 
