@@ -137,12 +137,14 @@ say "measuring"
 if [ -n "$quick" ]; then
     sizes=(4 64 2048) sizes_tcp=(64)
     depths=1,100,10000 peers=(1 10) peers_nixl=(1 4) blocks=1,100,10000 pools=(1 64) calls=20
-    round=(--rounds=3 --seconds=0.05 --pool=128M)
+    round=(--rounds=3 --seconds=0.05 --pool=128M) curve=("${round[@]}")
 else
     sizes=(4 16 64 256 2048) sizes_tcp=("${sizes[@]}")
     depths=1,10,100,1000,10000,100000 peers=(1 10 100 1000) peers_nixl=(1 4 16)
     blocks=1,10,100,1000,10000,100000,1000000 pools=(1 16 256 2048) calls=100
     round=(--rounds=7 --seconds=0.15 --pool=512M)
+    # A million blocks are seconds, and nothing is compared here.
+    curve=(--rounds=3 --seconds=0.15 --pool=512M)
 fi
 both=(--op="write,read" --pattern="scattered,contiguous")
 ours=local,local-unmapped,nixl
@@ -162,27 +164,27 @@ perf submit --pattern=scattered,contiguous --blocks=8192 --block-size=4K --subje
 perf add-peer --test=add-peer --subjects="$ours,nixl-raw"
 perf in-flight --test=in-flight --subjects="$ours,nixl-raw"
 perf idle --test=idle --subjects=local,nixl --rounds=2
-# What it costs to have more of something.
-perf scaling-depth "${round[@]}" --depth="$depths" --block-size=4K --blocks=1 --subjects="$ours"
+# What it costs to have more of something; a later --pool is the one that counts.
+perf scaling-depth "${curve[@]}" --depth="$depths" --block-size=4K --blocks=1 --subjects="$ours"
 for count in "${peers[@]}"; do
-    perf "scaling-peers-$count" "${round[@]}" --pool=16M --peers="$count" --block-size=4K --blocks=1 --depth=64 \
+    perf "scaling-peers-$count" "${curve[@]}" --pool=16M --peers="$count" --block-size=4K --blocks=1 --depth=64 \
         --subjects=local,local-unmapped
 done
 # Each is a process with a NIXL of its own.
 for count in "${peers_nixl[@]}"; do
-    perf "scaling-peers-nixl-$count" "${round[@]}" --pool=16M --peers="$count" --block-size=4K --blocks=1 --depth=64 \
+    perf "scaling-peers-nixl-$count" "${curve[@]}" --pool=16M --peers="$count" --block-size=4K --blocks=1 --depth=64 \
         --subjects=nixl
 done
-perf scaling-blocks "${round[@]}" --blocks="$blocks" --block-size=256 --subjects="$ours"
+perf scaling-blocks "${curve[@]}" --blocks="$blocks" --block-size=256 --subjects="$ours"
 for pool in "${pools[@]}"; do
-    perf "scaling-region-$pool-MiB" "${round[@]}" --pool="${pool}M" --block-size=4K --blocks=16 --subjects="$ours"
+    perf "scaling-region-$pool-MiB" "${curve[@]}" --pool="${pool}M" --block-size=4K --blocks=16 --subjects="$ours"
 done
 if [ -n "$with_vllm" ]; then
     printf '%-24s' vllm
     from=$SECONDS
     PYTHONPATH=third_party/vllm:third_party/nixl:third_party/python NIXL_LOG_LEVEL=FATAL \
         "$python" scripts/bench/vllm_rounds.py build/bench/vllm.json build/dt_perf/dt_perf \
-        ${quick:+--rounds=3 --seconds=0.2} || die "vLLM's transport could not be measured: see above"
+        ${quick:+--rounds=3 --seconds=0.2 --pool=134217728} || die "vLLM's transport could not be measured: see above"
     printf '%4d s\n' $((SECONDS - from))
 else
     say "vLLM's transport is left out: --with-vllm measures it, too"

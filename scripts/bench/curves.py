@@ -21,3 +21,8 @@ def points(results, run, key, per):
                 cost = spread(one, "transfers_per_s").map(lambda rate: 1e9 / rate / unit)
                 lines.setdefault((one["subject"], ucx_tls), []).append((result[key], cost))
     return {line: sorted(found, key=lambda point: point[0]) for line, found in lines.items()}
+
+
+def growth(costs):
+    """How much dearer the last is than the first."""
+    return costs[-1][1].median / costs[0][1].median

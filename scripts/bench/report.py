@@ -7,7 +7,7 @@ import pathlib
 import re
 import sys
 
-from curves import CURVES, points
+from curves import CURVES, growth, points
 from gates import GATES, KIB, MIB
 from results import Results, ratio, row, spread
 from text import digits, share, size, table, time, with_range
@@ -63,7 +63,7 @@ def gates(results):
             gate.limit, "holds" if holds else "**does not hold**", shape, run,
         ])
     rows.append(["10", "no allocation per transfer of up to 64 runs, LOCAL", "", "", "none", "a test",
-                 "", "`c_tests/unit_allocations.c`"])
+                 "", "`c_tests/integration_allocations.c`"])
     for number in sorted(said, key=int):
         if said[number]:
             notes.append(f"- Gate {number}: {said[number]}\n")
@@ -141,6 +141,10 @@ def effort(results):
     return table(["CPU, ms per GB", "initiator", "target"], rows) if rows else ""
 
 
+def middle(found):
+    return time(found.median) if found else "–"
+
+
 def latency(results):
     rows = []
     for ucx_tls in (None, "tcp"):
@@ -150,8 +154,9 @@ def latency(results):
                     continue
                 rows.append([
                     f"{result['op']}, {size(result['block_size'])}", name(one["subject"], ucx_tls),
-                    *(with_range(spread(one, f"completion_ns.{p}"), time) for p in ("p50", "p99", "p999")),
-                    *(with_range(spread(one, f"{call}_ns.p50"), time) for call in ("submit", "poll")),
+                    with_range(spread(one, "completion_ns.p50"), time),
+                    *(middle(spread(one, metric)) for metric in (
+                        "completion_ns.p99", "completion_ns.p999", "submit_ns.p50", "poll_ns.p50")),
                 ])
     header = ["One block", "", "p50", "p99", "p99.9", "submission, p50", "poll, p50"]
     return table(header, rows, words=(0, 1)) if rows else ""
@@ -193,10 +198,10 @@ def curves(results):
         at = sorted({x for costs in lines.values() for x, _ in costs})
         form = size if key == "pool_bytes" else lambda value: f"{value:,}"
         rows = [
-            [name(*line), *(with_range(dict(costs).get(x), time) for x in at)]
+            [name(*line), *(middle(dict(costs).get(x)) for x in at), digits(growth(costs))]
             for line, costs in lines.items()
         ]
-        text += f"\n{title}; time per {per}:\n\n" + table(["", *map(form, at)], rows)
+        text += f"\n{title}; time per {per}:\n\n" + table(["", *map(form, at), "last : first"], rows)
     return text
 
 
@@ -232,7 +237,7 @@ def report(results, charts):
             results, "idle", lambda _, one: f", {one['mode']}", ["", "of one core"], [("cpu_share", share)])),
         section("Scaling", (
             ("![Time over depth, peers, blocks and region](performance_scaling.svg)\n" if charts else "")
-            + curves(results)) if curves(results) else ""),
+            + "\nA curve that is linear in the work itself is level here.\n" + curves(results)) if curves(results) else ""),
         section("Beside vLLM", beside_vllm(results)),
         section("How to repeat it", "    scripts/bench.sh              # all of this, in less than 15 minutes\n"
                 "    scripts/bench.sh --with-vllm  # and vLLM's transport, which is fetched for it\n"

@@ -77,7 +77,7 @@ def made_up():
     ]
     runs["idle"] = [{"test": "idle", "rows": [
         {"subject": s, "mode": m, "rounds": [{"cpu_share": 0.0004}] * 2}
-        for s in ("local", "nixl") for m in ("nobody calls", "wait", "poll every 1 ms")
+        for s in ("local", "nixl") for m in ("none", "wait", "poll-1ms")
     ]}]
     lines = ["local", "nixl"]
     for depth in (1, 10, 100, 1000, 10_000, 100_000):
@@ -186,6 +186,13 @@ class ReportTest(unittest.TestCase):
         self.assertFalse(holds)
         self.assertAlmostEqual(reached.median, 2.2)
 
+    def test_who_polls_is_another_one(self):
+        for one in self.runs["idle"][0]["rows"]:
+            if one["mode"] == "poll-1ms":
+                one["rounds"][0]["cpu_share"] = one["rounds"][1]["cpu_share"] = 0.02
+        self.assertTrue(self.judged("idle, of one core")[3])
+        self.assertFalse(self.judged("polls every millisecond")[3])
+
     def test_vllm_and_the_curves_are_not_part_of_the_matrix(self):
         for figure in self.rounds("vllm", "local"):
             figure["gb_per_s"] = 0.1
@@ -237,6 +244,14 @@ class ReportTest(unittest.TestCase):
         for line in re.findall(r"(?:^\|.*\n)+", text, flags=re.M):
             widths = {row.count("|") for row in line.splitlines()}
             self.assertEqual(len(widths), 1, line)
+
+    def test_what_grows_is_said(self):
+        for figure in self.runs["scaling-depth"][-1]["rows"][0]["rounds"]:
+            figure["transfers_per_s"] /= 3
+        text = report.curves(self.results())
+        grown = [line for line in text.splitlines() if line.endswith("| 3.00 |")]
+        self.assertEqual(len(grown), 1)
+        self.assertIn("LOCAL, mapped | 1.50 µs | 1.50 µs", grown[0])
 
     def test_a_busy_machine_is_said(self):
         results = self.results()
