@@ -192,5 +192,5 @@ fi
 
 say "report"
 PYTHONPATH=${charts:+third_party/python_bench} python3 scripts/bench/report.py build/bench "$output" \
-    ${charts:+--charts} | tee build/bench/gates.md
+    ${charts:+--charts}
 say "written to $output/performance.md, after $(((SECONDS - begin + 59) / 60)) minutes"

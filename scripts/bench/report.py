@@ -80,9 +80,9 @@ def machine(results):
         ["CPU", f"{found['cpu']}, {found['cores']} cores, {size(found['l3_bytes'])} of L3"],
         ["Memory", f"{found['memory_bytes'] / (1 << 30):.1f} GiB, transparent huge pages: {found['thp']}"],
         ["Kernel", found["kernel"]],
+        ["libdatatransport", f"{results.version}, commit {about.get('commit', 'unknown')}"],
         ["NIXL", results.nixl or "not there"],
-        ["vLLM", about.get("vllm") or "not there"],
-        ["Commit", about.get("commit", "unknown")],
+        ["vLLM", about.get("vllm") or "left out (--with-vllm)"],
         ["Compilers", about.get("compilers", "unknown")],
         ["Date", about.get("started", "unknown")],
         ["Rounds", " to ".join(str(n) for n in (rounds if len(rounds) == 1 else (rounds[0], rounds[-1])))],
@@ -275,7 +275,14 @@ def main(folder, output, *options):
     text = report(results, charts)
     (output / "performance.md").write_text(text, encoding="utf-8")
     # What one wants to know at once.
-    print(gates(results))
+    for gate in GATES:
+        verdict = gate.judge(results)
+        if verdict is None:
+            print(f"gate {gate.number}  not measured    {gate.what}")
+            continue
+        shape, _, reached, holds = verdict
+        print(f"gate {gate.number}  {'holds         ' if holds else 'does not hold '}  {gate.what}: "
+              f"{gate.form(reached.median)}, {gate.limit} ({shape})")
 
 
 if __name__ == "__main__":

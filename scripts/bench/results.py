@@ -29,6 +29,7 @@ class Results:
         self.results = []
         self.missing = {}
         self.machine = None
+        self.version = None
         self.nixl = None
         for path in sorted(pathlib.Path(folder).glob("*.json")):
             document = json.loads(path.read_text(encoding="utf-8"))
@@ -44,6 +45,7 @@ class Results:
             self.machine = document["machine"]
         elif self.machine != document["machine"]:
             raise ValueError(f"{run}.json is of another machine, or of other settings of it")
+        self.version = document["version"]
         self.nixl = self.nixl or document.get("nixl")
         for missing in document.get("missing", []):
             self.missing.setdefault(missing["subject"], missing["why"])

@@ -67,11 +67,13 @@ def cpu_s():
 
 
 def target(control, pool, block):
-    """Only says who it is, what it has used, and how its memory begins at some places."""
+    """Says who it is, what it has used, and whether the blocks of a list are there; without a list forgets all."""
     stand_in()
     transport, memory = create("target", pool, block)
     control.send((transport.get_agent_metadata(), transport.base_addr))
     while (asked := control.recv()) is not None:
+        if not asked:
+            memory[::block] = bytes(pool // block)
         control.send((cpu_s(), all(memory[index * block] == 1 for index in asked)))
     leave()
 
