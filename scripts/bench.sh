@@ -155,7 +155,7 @@ for size in "${sizes_tcp[@]}"; do
     perf "matrix-tcp-$size-KiB" "${both[@]}" "${round[@]}" --block-size="${size}K" --blocks=$((65536 / size)) \
         --ucx-tls=tcp --subjects=nixl,nixl-raw
 done
-one=(--op="write,read" --blocks=1 --block-size=4K,64K "${round[@]}")
+one=(--op="write,read" --blocks=1 --block-size="4K,64K" "${round[@]}")
 perf latency "${one[@]}"
 perf latency-tcp "${one[@]}" --ucx-tls=tcp --subjects=nixl,nixl-raw
 # Enough calls for a p99.
