@@ -26,6 +26,10 @@ build_programs c_tests build/c_tests -DDT_NIXL_LIB_DIR="$PWD/$nixl_lib_dir" -DDT
 say "ctest"
 # More than there are cores: many of them wait, for the end of a process or for UCX to find it out.
 ctest --test-dir build/c_tests --parallel $((2 * $(nproc))) --output-on-failure 2>&1 | tee build/ctest.log
+say "the report of scripts/bench.sh"
+python3 -m unittest discover --start-directory scripts/bench --pattern test_report.py 2>&1 |
+    tee build/bench-tests.log
+grep -q '^Ran [1-9]' build/bench-tests.log || die "no test of the report has run"
 for sanitizer in address thread; do
     scripts/sanitize.sh $sanitizer --short 2>&1 | tee "build/sanitize-$sanitizer.log"
 done
