@@ -170,8 +170,10 @@
  *  0. The side that is written to or read from has to call dt_poll, too, or set
  *     dt_options.progress_thread. Where the kernel copies, that is needed for connections only.
  *  1. A peer that dies, or destroys its transport without dt_close, while it reads from this
- *     process can take this process with it: UCX aborts when it has answers for an endpoint that
- *     broke.
+ *     process can take this process with it: UCX aborts or crashes when it has answers for an
+ *     endpoint that broke. This side's own dt_close and dt_destroy are kept from that (if /proc can
+ *     be read): they end the connections of peers that have not taken their answers yet, so that
+ *     what these were reading or writing fails there.
  *  2. A peer whose region is not what its metadata says can be killed by a write to it. NIXL's
  *     metadata carries no signature: get it over a channel that you trust.
  *  3. Without dt_options.progress_thread, a call that drives work lasts as long as peers keep

@@ -201,6 +201,11 @@ impl Drop for Peer {
 
 /// What a peer process does: its transport is driven until "exit".
 pub fn serve() {
+    if std::env::var_os("DT_TEST_PEER_FOLLOWS").is_some() {
+        // Stopped as it may be: otherwise nobody learns that who started it has crashed.
+        let death = Some(rustix::process::Signal::KILL);
+        rustix::process::set_parent_process_death_signal(death).unwrap();
+    }
     let text = |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("no ${name}"));
     let number = |name: &str| text(name).parse::<usize>().unwrap();
     let block_len = number("DT_TEST_PEER_BLOCK");
@@ -261,6 +266,14 @@ pub fn serve() {
                     .unwrap();
                 assert_eq!(finish(&transport, &[id])[&id], Ok(()));
                 println!("@pushed");
+            }
+            // The other way, whatever comes of it.
+            ["pull", count] => {
+                let all: Vec<u32> = (0..count.parse().unwrap()).collect();
+                let id = transport
+                    .submit(Direction::Read, "a", &all, &all, 0)
+                    .unwrap();
+                println!("@pulled {:?}", finish(&transport, &[id])[&id]);
             }
             ["send", message] => {
                 let message = unhex(message);

@@ -20,6 +20,7 @@ use super::NixlConfig;
 use super::coverage::Coverage;
 use super::exit::{self, Step};
 use super::mail::Inbox;
+use super::unsent::EventSets;
 use super::users::User;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
@@ -57,6 +58,7 @@ pub struct Engine {
     remote: XferDescList<'static>,
     inbox: NotificationMap,
     agent: Agent,
+    event_sets: EventSets,
     /// Where probes read to; see `scratch`.
     page: Page,
     _user: User,
@@ -111,9 +113,11 @@ impl Engine {
         if plugin == "UCX" {
             params.push(("engine_config", ucx_settings()));
         }
-        let backend = Params::from(params)
-            .and_then(|params| agent.create_backend(plugin, &params))
-            .map_err(|error| no_backend(plugin, &error))?;
+        let (backend, event_sets) =
+            EventSets::of(config.progress_thread || config.num_threads > 0, || {
+                Params::from(params).and_then(|params| agent.create_backend(plugin, &params))
+            });
+        let backend = backend.map_err(|error| no_backend(plugin, &error))?;
         let (agent, backend) = exit::watch_with(Step::Backend, (agent, backend))?;
 
         let mut hint = OptArgs::new().map_err(|error| stage("allocate", &error))?;
@@ -154,6 +158,7 @@ impl Engine {
             remote: list()?,
             inbox: NotificationMap::new().map_err(|error| stage("allocate an inbox", &error))?,
             agent,
+            event_sets,
             page,
             _user: user,
         };
@@ -287,8 +292,13 @@ impl Engine {
 
     /// Ends everything, at once. What was posted touches no local memory any more.
     pub fn destroy(mut self) {
+        let _sinks = std::mem::take(&mut self.event_sets).send_off(|| {
+            let _ = self.drive(&mut Inbox::default());
+        });
         self.scratch.end();
         self.registration.end();
+        // Before the sinks.
+        drop(self);
     }
 }
 

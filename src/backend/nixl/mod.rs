@@ -10,6 +10,7 @@
 //! - `work`: what is posted when, and what an answer means.
 //! - `piece`: how much is posted at once.
 //! - `pace`: how often the engine is driven while nothing is known to move.
+//! - `unsent`: what must not wait any more when the engine goes.
 //! - this file: the backend's calls.
 //!
 //! Without NIXL's progress thread nothing moves but inside [`Backend::progress`]. Over shared memory
@@ -37,6 +38,7 @@ mod pace;
 mod piece;
 mod room;
 mod signals;
+mod unsent;
 mod users;
 mod work;
 

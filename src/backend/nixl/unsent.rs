@@ -1,0 +1,263 @@
+//! What UCX has not sent yet when it is to go.
+//!
+//! Over sockets UCX answers peers that read from here, or write, with requests of its own, which wait
+//! when the peer's socket is full. When UCX goes it gives them up, and looks at a field of theirs that
+//! it has not set: what was in that memory before may be taken for a list of handles, and the process
+//! crashes. So nothing may wait by then, but a peer that stands still takes nothing, and must not
+//! hold up a close, and one that dies while UCX sends to it takes UCX with it. What waits is sent all the same: into a socket that is put in the place of
+//! the one that leads to the peer, and whose other end is here. The peer finds its connection closed,
+//! as it would a moment later.
+//!
+//! UCX wants to know that a socket can be written to only while something waits for it, and the system
+//! says in /proc what is wanted of which. Without /proc, UCX goes with what waits.
+
+use std::collections::BTreeSet;
+use std::fs::{read_dir, read_link, read_to_string};
+use std::io::{ErrorKind, Read};
+use std::mem::ManuallyDrop;
+use std::net::TcpStream;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{DupFlags, dup3};
+
+use crate::log::log;
+
+/// Where threads of NIXL's own drive UCX, a socket must not be taken from under their hands. Meanwhile
+/// a peer that is well takes what waits for it, and then they leave the socket alone.
+const GRACE: Duration = Duration::from_millis(20);
+/// When nothing has moved for so long, nothing will.
+const ENOUGH: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// Where UCX waits for its sockets.
+#[derive(Default)]
+pub struct EventSets {
+    sets: Vec<RawFd>,
+    /// UCX has threads that drive it.
+    has_threads: bool,
+}
+
+/// The other ends of the sockets that were put in the place of others. They stay until UCX is gone.
+#[derive(Default)]
+pub struct Sinks(Vec<UnixStream>);
+
+impl EventSets {
+    /// Those that `start` opens. What another thread opens meanwhile may be among them.
+    pub fn of<T>(has_threads: bool, start: impl FnOnce() -> T) -> (T, EventSets) {
+        // Another agent's are not.
+        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+        let _alone = ONE_AT_A_TIME.lock();
+        let before = event_sets();
+        let started = start();
+        let after = event_sets();
+        let sets = match (before, after) {
+            (Some(before), Some(after)) => after.difference(&before).copied().collect(),
+            _ => Vec::new(),
+        };
+        (started, EventSets { sets, has_threads })
+    }
+
+    /// Nothing more is taken from peers, and nothing waits to be sent to them. `drive` lets UCX work.
+    pub fn send_off(self, mut drive: impl FnMut()) -> Sinks {
+        let mut sinks = Sinks::default();
+        let start = Instant::now();
+        let mut last_news = start;
+        // UCX's have nothing but sockets of the internet, and other libraries' have more.
+        let sets = self.sets.into_iter().filter(|set| {
+            let watched = watched(*set);
+            !watched.is_empty() && watched.iter().all(|one| one.socket().local_addr().is_ok())
+        });
+        let sets: Vec<RawFd> = sets.collect();
+        loop {
+            let mut waits = false;
+            // Without threads at once: if the peer dies now, UCX must not notice any more.
+            let impatient = !self.has_threads || start.elapsed() >= GRACE;
+            for one in sets.iter().flat_map(|set| watched(*set)) {
+                waits |= one.hush(impatient, &mut sinks);
+            }
+            if !waits {
+                break;
+            }
+            drive();
+            if sinks.empty() {
+                last_news = Instant::now();
+            } else if last_news.elapsed() >= ENOUGH {
+                log!(
+                    Warn,
+                    "NIXL: UCX does not send what waits for some peers, and goes with it"
+                );
+                break;
+            } else {
+                // Where threads of NIXL's own drive it.
+                sleep(PAUSE);
+            }
+        }
+        if !sinks.0.is_empty() {
+            log!(
+                Info,
+                "NIXL: {} connection(s) were cut on which answers waited for their peers",
+                sinks.0.len()
+            );
+        }
+        sinks
+    }
+}
+
+/// `None`: the system does not say.
+fn event_sets() -> Option<BTreeSet<RawFd>> {
+    let mut found = BTreeSet::new();
+    for entry in read_dir("/proc/self/fd").ok()? {
+        let path = entry.ok()?.path();
+        let is_set = read_link(&path).is_ok_and(|to| to == Path::new("anon_inode:[eventpoll]"));
+        let number = path
+            .file_name()
+            .and_then(|name| name.to_str()?.parse::<RawFd>().ok());
+        found.extend(number.filter(|_| is_set));
+    }
+    Some(found)
+}
+
+/// One socket of a set.
+#[derive(PartialEq, Eq, Debug)]
+struct Watched {
+    set: RawFd,
+    socket: RawFd,
+    events: EventFlags,
+    data: u64,
+}
+
+fn watched(set: RawFd) -> Vec<Watched> {
+    let text = read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+    text.lines().filter_map(|line| parse(set, line)).collect()
+}
+
+fn parse(set: RawFd, line: &str) -> Option<Watched> {
+    let mut words = line.split_whitespace();
+    let mut after = |label| (words.next()? == label).then(|| words.next())?;
+    Some(Watched {
+        set,
+        socket: after("tfd:")?.parse().ok()?,
+        events: EventFlags::from_bits_retain(u32::from_str_radix(after("events:")?, 16).ok()?),
+        data: u64::from_str_radix(after("data:")?, 16).ok()?,
+    })
+}
+
+impl Watched {
+    /// UCX reads nothing more from it, and what waits for it goes elsewhere if the peer is gone, or
+    /// `impatient`. True if something waits.
+    fn hush(&self, impatient: bool, sinks: &mut Sinks) -> bool {
+        if self.events.contains(EventFlags::IN) {
+            let events = self.events - EventFlags::IN;
+            // Or UCX has closed it just now.
+            let _ = epoll::modify(self.set(), self.fd(), self.data(), events);
+        }
+        if !self.events.contains(EventFlags::OUT) {
+            return false;
+        }
+        let is_gone = self.is_gone();
+        if self.socket().peer_addr().is_ok() && impatient || is_gone {
+            self.replace(sinks);
+        }
+        // Where a connection is still being made, nobody was promised an answer.
+        let is_begun = self.socket().local_addr().is_ok() && self.socket().peer_addr().is_err();
+        is_gone || !is_begun
+    }
+
+    fn is_gone(&self) -> bool {
+        let mut polled = [PollFd::from_borrowed_fd(self.fd(), PollFlags::empty())];
+        let _ = poll(&mut polled, Some(&Timespec::default()));
+        polled[0]
+            .revents()
+            .intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    fn replace(&self, sinks: &mut Sinks) {
+        let Ok((ours, theirs)) = UnixStream::pair() else {
+            return;
+        };
+        if ours.set_nonblocking(true).is_err() || theirs.set_nonblocking(true).is_err() {
+            return;
+        }
+        // By itself it would go only if no child of this process has the socket, too.
+        let _ = epoll::delete(self.set(), self.fd());
+        // SAFETY: the descriptor is open, as UCX watches it, and it stays open and UCX's.
+        let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.socket) });
+        if dup3(&theirs, &mut place, DupFlags::CLOEXEC).is_ok() {
+            sinks.0.push(ours);
+        }
+        let _ = epoll::add(self.set(), self.fd(), self.data(), EventFlags::OUT);
+    }
+
+    fn data(&self) -> EventData {
+        EventData::new_u64(self.data)
+    }
+
+    fn set(&self) -> BorrowedFd<'_> {
+        // SAFETY: it is open as long as UCX is there.
+        unsafe { BorrowedFd::borrow_raw(self.set) }
+    }
+
+    fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the system has just said that it is open. If a thread of NIXL's closes it meanwhile,
+        // another file may have the number, but that is none of the set's, and is only looked at.
+        unsafe { BorrowedFd::borrow_raw(self.socket) }
+    }
+
+    fn socket(&self) -> ManuallyDrop<TcpStream> {
+        // SAFETY: as for `fd`; it is not closed here. Of a file of another kind, all questions fail.
+        ManuallyDrop::new(unsafe { TcpStream::from_raw_fd(self.socket) })
+    }
+}
+
+impl Sinks {
+    /// True if there was something in them.
+    fn empty(&mut self) -> bool {
+        let mut buffer = [0; 16 << 10];
+        let mut any = false;
+        for sink in &mut self.0 {
+            loop {
+                match sink.read(&mut buffer) {
+                    Ok(1..) => any = true,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    _ => break,
+                }
+            }
+        }
+        any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn the_system_says_what_is_watched() {
+        let (set, sets) = EventSets::of(false, || {
+            epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()
+        });
+        assert!(sets.sets.contains(&set.as_raw_fd()));
+        let (one, _other) = UnixStream::pair().unwrap();
+        let data = 0xfedc_ba98_7654_3210;
+        let both = EventFlags::IN | EventFlags::OUT;
+        epoll::add(&set, &one, EventData::new_u64(data), both).unwrap();
+        let watched = watched(set.as_raw_fd());
+        assert_eq!(watched.len(), 1);
+        assert_eq!(
+            (watched[0].socket, watched[0].data),
+            (one.as_raw_fd(), data)
+        );
+        assert!(watched[0].events.contains(both));
+        assert!(watched[0].socket().local_addr().is_err());
+        assert_eq!(parse(1, "pos:\t0"), None);
+    }
+}
