@@ -1,6 +1,7 @@
 //! Peers in processes of their own.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -48,6 +49,18 @@ impl Peer {
 
     /// Any process that speaks the same few lines.
     pub fn spawn(mut command: Command, memory: Memory, block_len: usize) -> Peer {
+        // UCX does not mark its sockets. With copies of them in another process, a peer of this one
+        // would not notice that they have been closed.
+        let keep_nothing = || {
+            let flags = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
+            // SAFETY: a system call on numbers.
+            match unsafe { libc::close_range(3, libc::c_uint::MAX, flags) } {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        };
+        // SAFETY: the closure does nothing that may not be done between fork and exec.
+        unsafe { command.pre_exec(keep_nothing) };
         let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
