@@ -30,6 +30,29 @@ const NO_DEVICES: u8 = 0xff;
 /// Lengths of a transport's device address and own address.
 type Lengths = (usize, usize);
 
+/// One transport of an address.
+struct Transport<'a> {
+    /// The checksum of its name.
+    name: u16,
+    device_len: usize,
+    own: &'a [u8],
+}
+
+/// Bytes of attributes that a transport may have. An index follows 16 of them, depending on UCX's
+/// settings.
+const ATTRIBUTES: [usize; 2] = [16, 17];
+
+/// Where an address of the known form can be reached over IP: a socket transport's own address is its
+/// port, in network order.
+pub fn ports(address: &[u8]) -> Vec<u16> {
+    let transports = ATTRIBUTES
+        .into_iter()
+        .find_map(|attributes| walk(address, attributes));
+    let own = transports.into_iter().flatten().map(|found| found.own);
+    own.filter_map(|own| own.try_into().ok().map(u16::from_be_bytes))
+        .collect()
+}
+
 /// What addresses look like here.
 pub struct Form {
     /// First four bits.
@@ -49,8 +72,7 @@ impl Form {
     /// The form of this process's own address.
     pub fn of(own: &[u8]) -> Form {
         let version = own.first().map_or(0, |first| first & VERSION);
-        // Whether an index follows the 16 bytes of attributes depends on UCX's settings.
-        let known = [16, 17]
+        let known = ATTRIBUTES
             .into_iter()
             .find_map(|attributes| Some((attributes, walk(own, attributes)?)));
         let (attributes, transports) = match known {
@@ -73,27 +95,28 @@ impl Form {
             return true;
         };
         walk(address, attributes).is_some_and(|found| {
-            found.iter().all(|(name, (device, own))| {
+            found.iter().all(|other| {
                 // A transport that this side does not have is ignored.
                 self.transports
-                    .get(name)
-                    .is_none_or(|least| *device >= least.0 && *own >= least.1)
+                    .get(&other.name)
+                    .is_none_or(|least| other.device_len >= least.0 && other.own.len() >= least.1)
             })
         })
     }
 }
 
-fn shortest(found: Vec<(u16, Lengths)>) -> BTreeMap<u16, Lengths> {
+fn shortest(found: Vec<Transport>) -> BTreeMap<u16, Lengths> {
     let mut transports = BTreeMap::new();
-    for (name, (device, own)) in found {
-        let least: &mut Lengths = transports.entry(name).or_insert((device, own));
-        *least = (least.0.min(device), least.1.min(own));
+    for one in found {
+        let lengths = (one.device_len, one.own.len());
+        let least: &mut Lengths = transports.entry(one.name).or_insert(lengths);
+        *least = (least.0.min(lengths.0), least.1.min(lengths.1));
     }
     transports
 }
 
 /// The transports of an address; `None` unless it ends exactly where its last one does.
-fn walk(address: &[u8], attributes: usize) -> Option<Vec<(u16, Lengths)>> {
+fn walk(address: &[u8], attributes: usize) -> Option<Vec<Transport<'_>>> {
     let mut left = address;
     let header = byte(&mut left)?;
     skip(&mut left, 8)?;
@@ -126,9 +149,13 @@ fn walk(address: &[u8], attributes: usize) -> Option<Vec<(u16, Lengths)>> {
             if transport & HAS_EP_ADDRESS != 0 {
                 return None;
             }
-            let own_len = usize::from(transport & TRANSPORT_LEN);
-            skip(&mut left, own_len)?;
-            transports.push((name, (device_len, own_len)));
+            let (own, rest) = left.split_at_checked(usize::from(transport & TRANSPORT_LEN))?;
+            left = rest;
+            transports.push(Transport {
+                name,
+                device_len,
+                own,
+            });
             last_transport = transport & LAST != 0;
         }
         if device & LAST != 0 {
@@ -184,6 +211,13 @@ mod tests {
         assert!(!form.fits(&versions));
         let longer: Vec<u8> = own.iter().copied().chain([0]).collect();
         assert!(!form.fits(&longer));
+    }
+
+    #[test]
+    fn a_socket_is_reached_at_its_port() {
+        assert_eq!(ports(&address(b"10.0.0", &[0x9c, 0x41])), [40001]);
+        assert_eq!(ports(&address(b"10.0.0", b"more")), [0u16; 0]);
+        assert_eq!(ports(&[0x01, 0xff, 0xff]), [0u16; 0]);
     }
 
     #[test]

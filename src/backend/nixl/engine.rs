@@ -165,6 +165,11 @@ impl Engine {
         Ok((engine, metadata))
     }
 
+    /// An agent of this worker address will be connected to, or it is this one's own.
+    pub fn know(&mut self, address: &[u8]) {
+        self.event_sets.know(address);
+    }
+
     /// Loads checked blobs whose agent is called `alias`: how to reach it, then the whole.
     ///
     /// When NIXL refuses the memory in a blob that is new to it, it forgets the agent but not the

@@ -149,7 +149,7 @@ impl Nixl {
         room::for_agent(config.num_threads, config.progress_thread)?;
         let file = library::load(&found, config.plugin())?;
         exit::watch(Step::Loaded)?;
-        let (engine, metadata) = Engine::create(agent_name, region, config)
+        let (mut engine, metadata) = Engine::create(agent_name, region, config)
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
         log!(
             Info,
@@ -159,9 +159,12 @@ impl Nixl {
             config.num_threads,
             if config.progress_thread { "on" } else { "off" }
         );
-        let form = match config.plugin() {
-            "UCX" => Some(Form::of(Metadata::parse(&metadata, "UCX")?.address)),
-            _ => None,
+        let form = if config.plugin() == "UCX" {
+            let address = Metadata::parse(&metadata, "UCX")?.address;
+            engine.know(address);
+            Some(Form::of(address))
+        } else {
+            None
         };
         if form.as_ref().is_some_and(|form| !form.is_known()) {
             log!(
@@ -340,7 +343,8 @@ impl Backend for Nixl {
         // Longer than our own name, and different for every connection: it is no other agent's.
         let alias = format!("{}>{}", self.name, conn.0);
         let (bare, whole) = (metadata.without_memory(&alias), metadata.renamed(&alias));
-        let engine = self.engine.as_ref().expect("it was looked at");
+        let engine = self.engine.as_mut().expect("it was looked at");
+        engine.know(metadata.address);
         engine
             .load(&bare, &whole, &alias)
             .map_err(|error| error.context(format_args!("agent {}", Quoted(metadata.agent))))?;

@@ -4,12 +4,16 @@
 //! when the peer's socket is full. When UCX goes it gives them up, and looks at a field of theirs that
 //! it has not set: what was in that memory before may be taken for a list of handles, and the process
 //! crashes. So nothing may wait by then, but a peer that stands still takes nothing, and must not
-//! hold up a close, and one that dies while UCX sends to it takes UCX with it. What waits is sent all the same: into a socket that is put in the place of
-//! the one that leads to the peer, and whose other end is here. The peer finds its connection closed,
-//! as it would a moment later.
+//! hold up a close, and one that dies while UCX sends to it takes UCX with it. What waits is sent all
+//! the same: into a socket that is put in the place of the one that leads to the peer, and whose other
+//! end is here. The peer finds its connection closed, as it would a moment later.
 //!
 //! UCX wants to know that a socket can be written to only while something waits for it, and the system
 //! says in /proc what is wanted of which. Without /proc, UCX goes with what waits.
+//!
+//! Nothing says whose a descriptor is. UCX's sets were opened while its worker was made, and all their
+//! connections lead to a port that this agent or a peer has in its address. What another thread of the
+//! process opened at the same time has others.
 
 use std::collections::BTreeSet;
 use std::fs::{read_dir, read_link, read_to_string};
@@ -23,10 +27,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use rustc_hash::FxHashSet;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{DupFlags, dup3};
 
+use super::address::ports;
 use crate::log::log;
 
 /// Where threads of NIXL's own drive UCX, a socket must not be taken from under their hands. Meanwhile
@@ -39,7 +45,10 @@ const PAUSE: Duration = Duration::from_micros(100);
 /// Where UCX waits for its sockets.
 #[derive(Default)]
 pub struct EventSets {
+    /// Candidates.
     sets: Vec<RawFd>,
+    /// Of this agent and of all peers that it has heard of.
+    ports: FxHashSet<u16>,
     /// UCX has threads that drive it.
     has_threads: bool,
 }
@@ -61,7 +70,25 @@ impl EventSets {
             (Some(before), Some(after)) => after.difference(&before).copied().collect(),
             _ => Vec::new(),
         };
-        (started, EventSets { sets, has_threads })
+        let ports = FxHashSet::default();
+        let sets = EventSets {
+            sets,
+            ports,
+            has_threads,
+        };
+        (started, sets)
+    }
+
+    /// UCX may be connected to this worker address, or it is its own.
+    pub fn know(&mut self, address: &[u8]) {
+        self.ports.extend(ports(address));
+    }
+
+    fn is_ucx(&self, set: RawFd) -> bool {
+        let watched = watched(set);
+        let mut leading = watched.iter().filter_map(|one| one.leads_to(&self.ports));
+        // What is still being made, or only listens, leads nowhere, and nobody waits there for answers.
+        leading.next() == Some(true) && leading.all(|leads| leads)
     }
 
     /// Nothing more is taken from peers, and nothing waits to be sent to them. `drive` lets UCX work.
@@ -69,12 +96,8 @@ impl EventSets {
         let mut sinks = Sinks::default();
         let start = Instant::now();
         let mut last_news = start;
-        // UCX's have nothing but sockets of the internet, and other libraries' have more.
-        let sets = self.sets.into_iter().filter(|set| {
-            let watched = watched(*set);
-            !watched.is_empty() && watched.iter().all(|one| one.socket().local_addr().is_ok())
-        });
-        let sets: Vec<RawFd> = sets.collect();
+        let sets = self.sets.iter().filter(|set| self.is_ucx(**set));
+        let sets: Vec<RawFd> = sets.copied().collect();
         loop {
             let mut waits = false;
             // Without threads at once: if the peer dies now, UCX must not notice any more.
@@ -150,6 +173,16 @@ fn parse(set: RawFd, line: &str) -> Option<Watched> {
 }
 
 impl Watched {
+    /// Whether it is a connection from or to one of these ports. `None`: it is not connected.
+    fn leads_to(&self, ports: &FxHashSet<u16>) -> Option<bool> {
+        let socket = self.socket();
+        let Ok(here) = socket.local_addr() else {
+            return Some(false);
+        };
+        let there = socket.peer_addr().ok()?;
+        Some(ports.contains(&here.port()) || ports.contains(&there.port()))
+    }
+
     /// UCX reads nothing more from it, and what waits for it goes elsewhere if the peer is gone, or
     /// `impatient`. True if something waits.
     fn hush(&self, impatient: bool, sinks: &mut Sinks) -> bool {
@@ -236,6 +269,7 @@ impl Sinks {
 
 #[cfg(test)]
 mod tests {
+    use std::net::TcpListener;
     use std::os::fd::AsRawFd;
 
     use super::*;
@@ -259,5 +293,41 @@ mod tests {
         assert!(watched[0].events.contains(both));
         assert!(watched[0].socket().local_addr().is_err());
         assert_eq!(parse(1, "pos:\t0"), None);
+    }
+
+    #[test]
+    fn what_leads_elsewhere_is_left_alone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let one = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let both = EventFlags::IN | EventFlags::OUT;
+        let sets = |ports: &[u16]| {
+            let (set, mut sets) = EventSets::of(false, || {
+                epoll::create(epoll::CreateFlags::CLOEXEC).unwrap()
+            });
+            // Other tests of this process may open some at the same time.
+            sets.sets.retain(|one| *one == set.as_raw_fd());
+            sets.ports.extend(ports);
+            (set, sets)
+        };
+        // The listener, alone or not, is none of UCX's connections; nor is one to another port.
+        for (ports, connected) in [(&[port][..], false), (&[port ^ 1][..], true), (&[], true)] {
+            let (set, sets) = sets(ports);
+            epoll::add(&set, &listener, EventData::new_u64(1), both).unwrap();
+            if connected {
+                epoll::add(&set, &one, EventData::new_u64(2), both).unwrap();
+            }
+            let before = watched(set.as_raw_fd());
+            assert!(sets.send_off(|| panic!("nothing waits")).0.is_empty());
+            assert_eq!(watched(set.as_raw_fd()), before);
+        }
+        let (set, sets) = sets(&[port]);
+        epoll::add(&set, &one, EventData::new_u64(2), both).unwrap();
+        let sinks = sets.send_off(|| {
+            // As UCX does when it has sent what waited.
+            let _ = epoll::modify(&set, &one, EventData::new_u64(2), EventFlags::empty());
+        });
+        assert_eq!(sinks.0.len(), 1);
+        assert!(one.peer_addr().is_err(), "it leads to the sink now");
     }
 }
