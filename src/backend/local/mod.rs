@@ -5,7 +5,7 @@
 //!
 //! - `errno`: what failures of the kernel mean.
 //! - `mapping`, [`alloc`], `copy`: memory of this process.
-//! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `identity`, `threads`, `space`, `maps`: what the kernel says about processes, and about our own memory.
 //! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
@@ -42,6 +42,7 @@ mod reach;
 mod region_file;
 mod registry;
 mod space;
+mod threads;
 mod words;
 
 use std::collections::BTreeMap;
