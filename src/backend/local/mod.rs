@@ -5,7 +5,7 @@
 //!
 //! - `errno`: what failures of the kernel mean.
 //! - `mapping`, [`alloc`], `copy`: memory of this process.
-//! - `identity`, `threads`, `space`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `identity`, `threads`, `space`, `program`, `maps`: what the kernel says about processes, and about our own memory.
 //! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
@@ -37,6 +37,7 @@ mod memory_file;
 mod metadata;
 mod peer;
 mod process_vm;
+mod program;
 mod queue;
 mod reach;
 mod region_file;
