@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
+//! - `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
 //!   process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
@@ -22,6 +22,7 @@
 //! each other, and what an impostor's blob did is gone with its registration.
 
 mod address;
+mod config_file;
 mod coverage;
 mod engine;
 mod exit;
