@@ -54,6 +54,7 @@ use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
+use self::signals::LargeFilesFail;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::{Cursor, Piece, Runs};
@@ -141,11 +142,16 @@ impl Nixl {
         // Where there is none, nothing is prepared for it.
         let found = library::find(config.lib_dir.as_deref())?;
         let _inside = exit::enter();
+        let files = LargeFilesFail::hold();
         exit::watch(Step::Unloaded)?;
         room::for_agent(config.num_threads, config.progress_thread)?;
         let file = library::load(&found, config.plugin())?;
         exit::watch(Step::Loaded)?;
         let (engine, metadata) = Engine::create(agent_name, region, config)
+            .map_err(|error| match files.was_needed() {
+                true => room::too_small_files(),
+                false => error,
+            })
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
         log!(
             Info,
@@ -307,6 +313,7 @@ impl Backend for Nixl {
         replaces: Option<ConnId>,
     ) -> Result<()> {
         let _inside = self.enter_open()?;
+        let _files = LargeFilesFail::hold();
         let metadata = Metadata::parse(metadata, &self.plugin)?;
         let remote = metadata.check_covers(remote)?;
         if let Some(form) = &self.form
