@@ -5,9 +5,10 @@ use std::os::fd::OwnedFd;
 use rustix::mm::{Advice, madvise};
 
 use super::errno::failed;
-use super::mapping::{map_aligned, unmap, whole_pages};
+use super::mapping::{HUGE_PAGE, map_aligned, unmap, whole_pages};
 use super::memory_file;
 use crate::error::{Result, fail};
+use crate::log::log;
 
 /// At least `bytes` of zeroed memory at a 2 MiB boundary, and the descriptor that backs it. Pages
 /// come into being when they are first touched.
@@ -35,6 +36,18 @@ pub fn alloc(bytes: usize) -> Result<(usize, OwnedFd)> {
     Ok((address, file))
 }
 
+/// False, and a warning, for what no [`alloc`] has given or was asked for.
+pub fn can_be_freed(address: usize, bytes: usize) -> bool {
+    let given = bytes > 0 && address.is_multiple_of(HUGE_PAGE);
+    if !given {
+        log!(
+            Warn,
+            "{bytes} bytes at {address:#x} are no region, which begins at a multiple of {HUGE_PAGE}: nothing is freed"
+        );
+    }
+    given
+}
+
 /// Gives back the memory of one [`alloc`]. The descriptor is closed by its owner.
 ///
 /// # Safety
@@ -51,7 +64,7 @@ pub unsafe fn free(address: usize, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::local::mapping::{HUGE_PAGE, page_size};
+    use crate::backend::local::mapping::page_size;
     use crate::error::Status;
     use rustix::fs::{SealFlags, fcntl_get_seals, ftruncate};
     use rustix::io::Errno;
