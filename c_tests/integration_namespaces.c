@@ -20,6 +20,10 @@
 #include "node.h"
 #include "skip.h"
 
+#ifndef CLONE_NEWTIME
+#define CLONE_NEWTIME 0x80
+#endif
+
 #define BLOCKS 8
 #define LEN 4096
 /* Where all nodes have their memory. */
@@ -103,6 +107,22 @@ static void other_net_role(int test)
     CHECK(any >= 0 && ioctl(any, SIOCSIFFLAGS, &request) == 0);
     close(any);
     node_role(test);
+}
+
+/* Counts its time from another boot. */
+static void other_clock_role(int test)
+{
+    enter(test, CLONE_NEWTIME);
+    write_file("/proc/self/timens_offsets", "boottime 100000 0");
+    /* Only children are in it. */
+    pid_t pid = fork();
+    CHECK(pid >= 0);
+    if (pid == 0) {
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
+        node_role(test);
+        exit(0);
+    }
+    CHECK(waitpid(pid, NULL, 0) == pid);
 }
 
 struct refusal {
@@ -321,6 +341,7 @@ int main(int argc, char **argv)
     static const struct role roles[] = {{"twin", twin_role},
                                         {"other user", other_user_role},
                                         {"other net", other_net_role},
+                                        {"other clock", other_clock_role},
                                         {"others proc", others_proc_role},
                                         {"without proc", without_proc_role},
                                         NODE_ROLES,
@@ -341,6 +362,11 @@ int main(int argc, char **argv)
     if (permitted(&child)) {
         struct remote peer = continue_as_node(child, "net", 30);
         exchange(&node, &peer, "other net, ipc and uts namespaces", !on_nixl());
+    }
+    child = child_start("other clock");
+    if (permitted(&child)) {
+        struct remote peer = continue_as_node(child, "clock", 30);
+        exchange(&node, &peer, "another time namespace", true);
     }
     refused_without_proc("others proc");
     refused_without_proc("without proc");

@@ -1,7 +1,11 @@
 /* Whatever is done over and over, a process holds no more descriptors, mappings, threads or memory
  * than after the first few times. NIXL keeps the sockets of a connection as long as the peer lives. */
+#include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "backend.h"
 #include "dt_time.h"
@@ -128,9 +132,58 @@ static void peer_dies(struct test *test, unsigned round)
     CHECK_OK(dt_remove_remote_peer(test->node.transport, "mortal"));
 }
 
+/* Has a node, and a forked child that lives as long as the test wants, with copies of all descriptors. */
+static void parent_role(int socket)
+{
+    struct node node = node_open(MEMORY_ALLOC, 4, LEN);
+    struct card card = node_card(&node);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct pollfd test = {.fd = socket, .events = 0};
+        while (poll(&test, 1, -1) <= 0) {
+        }
+        _exit(0);
+    }
+    message_send(socket, &card, sizeof card);
+    for (;;)
+        pause();
+}
+
+/* The child of a dead peer keeps its locks: for what it has not read nobody needs to wait all the same. */
+static void dead_peer_has_a_child(struct node *node, bool removed_first)
+{
+    static const char message[60000];
+    struct remote peer = {.child = child_start("parent")};
+    uint64_t deadline = now_ms() + BOUND_MS;
+    siginfo_t end;
+    dt_status sent;
+    size_t n = 0;
+    message_receive(peer.child.socket, &peer.card, sizeof peer.card);
+    struct holdings before = holdings_now(), after;
+    CHECK_OK(node_add(node, "parent", &peer.card));
+    do
+        sent = dt_send_notif(node->transport, "parent", message, sizeof message);
+    while (sent == DT_OK);
+    CHECK_STATUS(sent, DT_ERR_BUSY);
+    if (removed_first)
+        CHECK_OK(dt_remove_remote_peer(node->transport, "parent"));
+    CHECK(peer.child.pid > 0 && kill(peer.child.pid, SIGKILL) == 0);
+    CHECK(waitid(P_PID, (id_t)peer.child.pid, &end, WEXITED | WNOWAIT) == 0);
+    if (!removed_first)
+        CHECK_OK(dt_remove_remote_peer(node->transport, "parent"));
+    do {
+        CHECK(now_ms() < deadline);
+        CHECK_OK(dt_poll(node->transport, NULL, NULL, 0, &n));
+        after = holdings_now();
+    } while (after.fds > before.fds || after.maps > before.maps + MAPS_SLACK);
+    /* Now the child ends, too. */
+    remote_kill(&peer);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct role roles[] = {NODE_ROLES, {NULL, NULL}};
+    static const struct role roles[] = {{"parent", parent_role}, NODE_ROLES, {NULL, NULL}};
     child_main(argc, argv, roles);
 
     struct test test = {node_open(MEMORY_ANONYMOUS, BLOCKS, LEN),
@@ -143,6 +196,10 @@ int main(int argc, char **argv)
     flat(&test, "adding in vain", add_fails, 10000);
     flat(&test, "create, add, write, close", create_and_destroy, 500);
     flat(&test, "a peer that dies", peer_dies, 100);
+    if (!on_nixl()) {
+        dead_peer_has_a_child(&test.node, false);
+        dead_peer_has_a_child(&test.node, true);
+    }
     CHECK(node_stats(&test.node).peers == 0);
 
     remote_quit(&test.mapped);

@@ -72,6 +72,21 @@ static void limits(void)
     CHECK(base == untouched && fd == -7);
 }
 
+/* What is no region is left alone, and the right call still works. */
+static void wrong_frees(void)
+{
+    void *base = NULL;
+    int32_t fd = -1;
+    CHECK_OK(dt_region_alloc(8192, &base, &fd));
+    dt_region_free(base, 0, fd);
+    dt_region_free((uint8_t *)base + 1, 8192, fd);
+    dt_region_free((uint8_t *)base + 4096, 4096, fd);
+    memset(base, 7, 8192);
+    CHECK(fcntl(fd, F_GETFD) >= 0);
+    dt_region_free(base, 8192, fd);
+    CHECK(fcntl(fd, F_GETFD) < 0);
+}
+
 static void as_a_region(void)
 {
     void *base = NULL;
@@ -129,6 +144,7 @@ int main(void)
         memory_and_descriptor(sizes[i]);
     descriptor_of_its_own();
     limits();
+    wrong_frees();
     as_a_region();
     return 0;
 }

@@ -128,6 +128,13 @@
  * between slices. A log callback runs at the end of a call, when the turn is over. Cancelling a
  * thread (pthread_cancel) takes effect when the call it is in has returned.
  *
+ * No function may be called from a handler of a signal. Such a handler must not leave a call that it
+ * has interrupted: no longjmp, no pthread_exit. With NIXL a thread that calls needs a stack of 64 KiB
+ * or more, beyond what the program's own handlers use; with LOCAL 16 KiB are enough. The main thread
+ * may end (pthread_exit) while others go on; over NIXL, peers that copy by the kernel (UCX's cma) then
+ * fail. All threads that use a transport share the file descriptors of the one that made it: none of
+ * them calls unshare(CLONE_FILES) afterwards.
+ *
  *
  * FORK
  *
@@ -197,6 +204,10 @@
  *     message that UCX sends in several segments is lost, and the sender is told DT_OK. Over
  *     sockets that is one of more than 64,000 bytes with its sender's name (or less, if
  *     UCX_TCP_RX_SEG_SIZE is set); with RDMA devices one that exceeds their segments.
+ *  9. A process that has no file descriptors left while a peer connects may be deaf to new peers from
+ *     then on: UCX closes the socket on which it listens when accept() fails, and never opens it
+ *     again. Connections that are there go on; transfers of new peers fail or stay in flight. Leave
+ *     room below RLIMIT_NOFILE; the remedy is to close the transport and create it again.
  */
 
 
@@ -1520,11 +1531,17 @@ dt_status dt_region_alloc(size_t bytes,
 /**
  * Unmaps memory of dt_region_alloc and closes its file descriptor.
  *
+ * All three must be what one dt_region_alloc gave or was given: what is unmapped and closed is what
+ * they name, whatever that is by now. Only when bytes is 0, or base is not where a region can begin,
+ * that is seen: then nothing is unmapped or closed, and the log has a warning.
+ *
  * @param base   the address that dt_region_alloc gave. NULL: nothing is done, whatever fd is.
  * @param bytes  the size that was asked for.
  * @param fd     its file descriptor; a negative one is not closed (the caller has closed it).
  */
-void dt_region_free(void *base, size_t bytes, int32_t fd);
+void dt_region_free(void *base,
+                    size_t bytes,
+                    int32_t fd);
 
 #ifdef __cplusplus
 }  // extern "C"

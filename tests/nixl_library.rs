@@ -15,6 +15,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("no_library", no_library),
     ("no_failure_detection", no_failure_detection),
     ("a_broken_neighbour", a_broken_neighbour),
+    ("bad_configuration", bad_configuration),
 ];
 
 #[test]
@@ -27,6 +28,7 @@ scenarios! {
     bent_library_default: bent_library Default;
     no_library_default: no_library Default;
     a_broken_neighbour_default: a_broken_neighbour Default;
+    bad_configuration_default: bad_configuration Default;
 }
 
 /// A C text with the functions of the real library, one left out.
@@ -47,6 +49,23 @@ fn all_functions_but(left_out: &str) -> String {
         .iter()
         .map(|name| format!("int {name}(void) {{ return 0; }}\n"));
     functions.collect()
+}
+
+/// NIXL cannot read its own configuration file: whoever asks for NIXL or takes what there is learns which.
+fn bad_configuration() {
+    let folder = Folder::new("configuration");
+    let file = folder.0.join("named.cfg");
+    // SAFETY: no other thread of this process looks at its environment.
+    unsafe { std::env::set_var("NIXL_CONFIG_FILE", &file) };
+    let words = ["named.cfg cannot be read", "NIXL_CONFIG_FILE"];
+    unusable(NixlConfig::default(), &words);
+    std::fs::write(&file, "a =").unwrap();
+    let error = create(BackendChoice::Nixl, NixlConfig::default());
+    let error = error.err().expect("it was taken");
+    assert_eq!(error.status, Status::Backend, "{error}");
+    assert!(error.message.contains("named.cfg"), "{error}");
+    std::fs::write(&file, "").unwrap();
+    create(BackendChoice::Nixl, NixlConfig::default()).unwrap();
 }
 
 /// Libraries that are not what they should be: a sentence each, and then the right one still loads.

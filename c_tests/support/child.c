@@ -208,9 +208,16 @@ static int wait_change(struct child *child, int flags)
     }
 }
 
+/* The pid of a child that was reaped is -1 here, which would mean every process of the machine. */
+static void signal_child(const struct child *child, int signal)
+{
+    CHECK(child->pid > 0);
+    CHECK(kill(child->pid, signal) == 0);
+}
+
 void child_kill(struct child *child)
 {
-    CHECK(kill(child->pid, SIGKILL) == 0);
+    signal_child(child, SIGKILL);
     int status = wait_change(child, 0);
     CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
     close(child->socket);
@@ -219,14 +226,14 @@ void child_kill(struct child *child)
 
 void child_stop(struct child *child)
 {
-    CHECK(kill(child->pid, SIGSTOP) == 0);
+    signal_child(child, SIGSTOP);
     int status = wait_change(child, WUNTRACED);
     CHECK(WIFSTOPPED(status));
 }
 
 void child_continue(struct child *child)
 {
-    CHECK(kill(child->pid, SIGCONT) == 0);
+    signal_child(child, SIGCONT);
 }
 
 bool child_hold_at_syscall(struct child *child, long number)

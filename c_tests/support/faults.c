@@ -59,6 +59,7 @@ static const struct call calls[] = {
 #endif
     {"newfstatat", SYS_newfstatat, {ENOMEM, EACCES}, false},
     {"fstat", SYS_fstat, {ENOMEM}, false},
+    {"getdents64", SYS_getdents64, {ENOMEM}, false},
     {"statx", SYS_statx, {ENOMEM, EACCES}, false},
     {"memfd_create", SYS_memfd_create, {EMFILE, ENOMEM, EPERM, ENOSYS}, false},
     {"ftruncate", SYS_ftruncate, {ENOMEM, EINTR}, false},
@@ -96,7 +97,7 @@ static const int harmless[] = {
     SYS_nanosleep,    SYS_clock_gettime, SYS_clock_nanosleep, SYS_getpid, SYS_gettid,
     SYS_prlimit64,    SYS_lseek,       SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sched_getaffinity,
     SYS_rt_sigaction, SYS_sigaltstack, SYS_set_robust_list, SYS_restart_syscall, SYS_getcpu,
-    SYS_gettimeofday, SYS_clock_getres, SYS_membarrier,
+    SYS_gettimeofday, SYS_clock_getres, SYS_membarrier, SYS_rt_sigpending, SYS_rt_sigtimedwait,
 #ifdef SYS_rseq
     SYS_rseq,
 #endif

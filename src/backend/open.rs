@@ -58,7 +58,7 @@ pub fn open(
             Err(error) => {
                 log!(
                     Info,
-                    "backend LOCAL: none was asked for, and NIXL does not load: {error}"
+                    "backend LOCAL: none was asked for, and NIXL does not start: {error}"
                 );
                 local()
             }

@@ -55,6 +55,10 @@ pub unsafe extern "C" fn dt_region_alloc(
 
 /// Unmaps memory of dt_region_alloc and closes its file descriptor.
 ///
+/// All three must be what one dt_region_alloc gave or was given: what is unmapped and closed is what
+/// they name, whatever that is by now. Only when bytes is 0, or base is not where a region can begin,
+/// that is seen: then nothing is unmapped or closed, and the log has a warning.
+///
 /// @param base   the address that dt_region_alloc gave. NULL: nothing is done, whatever fd is.
 /// @param bytes  the size that was asked for.
 /// @param fd     its file descriptor; a negative one is not closed (the caller has closed it).
@@ -64,6 +68,9 @@ pub unsafe extern "C" fn dt_region_free(base: *mut c_void, bytes: usize, fd: i32
         return;
     }
     guard::value("dt_region_free", (), || {
+        if !alloc::can_be_freed(base.addr(), bytes) {
+            return Ok(());
+        }
         // SAFETY: base and bytes are those of dt_region_alloc and no longer used, as the header
         // says.
         unsafe { alloc::free(base.addr(), bytes) };

@@ -95,7 +95,7 @@ pub fn auto_takes_local(nixl: NixlConfig, words: &[&str]) {
     set_sink(None, 0);
     assert_eq!(transport.backend_kind(), Kind::Local);
     let lines = lines.lock().unwrap();
-    for word in [&["backend LOCAL", "NIXL does not load"], words].concat() {
+    for word in [&["backend LOCAL", "NIXL does not start"], words].concat() {
         assert!(lines.contains(word), "no {word:?} in: {lines}");
     }
     local_works();

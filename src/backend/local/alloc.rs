@@ -6,9 +6,10 @@ use rustix::mm::{Advice, madvise};
 
 use super::errno::failed;
 use super::huge_pages;
-use super::mapping::{map_aligned, unmap, whole_pages};
+use super::mapping::{HUGE_PAGE, map_aligned, unmap, whole_pages};
 use super::memory_file;
 use crate::error::{Result, fail};
+use crate::log::log;
 
 /// At least `bytes` of zeroed memory at a 2 MiB boundary, and the descriptor that backs it. It is
 /// taken from the system at once, in huge pages, as far as that is harmless: see [`huge_pages`].
@@ -38,6 +39,18 @@ pub fn alloc(bytes: usize) -> Result<(usize, OwnedFd)> {
     Ok((address, file))
 }
 
+/// False, and a warning, for what no [`alloc`] has given or was asked for.
+pub fn can_be_freed(address: usize, bytes: usize) -> bool {
+    let given = bytes > 0 && address.is_multiple_of(HUGE_PAGE);
+    if !given {
+        log!(
+            Warn,
+            "{bytes} bytes at {address:#x} are no region, which begins at a multiple of {HUGE_PAGE}: nothing is freed"
+        );
+    }
+    given
+}
+
 /// Gives back the memory of one [`alloc`]. The descriptor is closed by its owner.
 ///
 /// # Safety
@@ -54,7 +67,7 @@ pub unsafe fn free(address: usize, bytes: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::local::mapping::{HUGE_PAGE, page_size};
+    use crate::backend::local::mapping::page_size;
     use crate::error::Status;
     use rustix::fs::{SealFlags, fcntl_get_seals, ftruncate};
     use rustix::io::Errno;

@@ -1,6 +1,7 @@
 //! What the error numbers of the kernel mean to a caller.
 
 use std::fmt::Display;
+use std::io::ErrorKind;
 
 use rustix::io::Errno;
 
@@ -29,7 +30,11 @@ pub(super) fn failed(what: impl Display, errno: Errno) -> Error {
 
 /// The error number behind an error of the standard library.
 pub(super) fn of_io(error: &std::io::Error) -> Errno {
-    Errno::from_io_error(error).unwrap_or(Errno::IO)
+    // It has errors of its own, without a number: a buffer that cannot be allocated is one.
+    Errno::from_io_error(error).unwrap_or(match error.kind() {
+        ErrorKind::OutOfMemory => Errno::NOMEM,
+        _ => Errno::IO,
+    })
 }
 
 /// The error of a file of /proc that cannot be read.
@@ -68,6 +73,12 @@ mod tests {
         ] {
             assert_eq!(unreadable("/proc/1/stat", &errno.into()).status, status);
         }
+        let numberless = std::io::Error::from(ErrorKind::OutOfMemory);
+        assert_eq!(of_io(&numberless), Errno::NOMEM);
+        assert_eq!(
+            unreadable("/proc/1/stat", &numberless).status,
+            Status::NoMemory
+        );
         let message = failed("opening it", Errno::MFILE).message;
         assert!(message.starts_with("opening it: "), "{message}");
     }

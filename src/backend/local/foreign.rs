@@ -1,6 +1,7 @@
 //! Opens files of another process by their descriptors, without trusting that they are what the
 //! other process says.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use once_cell::sync::OnceCell;
@@ -13,6 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::errno::failed;
 use super::memory_file::above_stdio;
 use super::metadata::FileRef;
+use super::threads;
 use crate::error::{Result, fail};
 use crate::process::PerProcess;
 
@@ -105,10 +107,25 @@ fn is_absent(errno: Errno) -> bool {
 /// The first step only takes hold of what is there. A foreign descriptor may be anything, a pipe or
 /// a device whose opening waits or has effects: nothing is opened that is not a memory file.
 pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedFd, Kind)> {
-    let path = format!("/proc/{pid}/fd/{}", file.fd);
     let open = |path: &str, how| retry_on_intr(|| open(path, how | OFlags::CLOEXEC, Mode::empty()));
-    let handle = match open(&path, OFlags::PATH) {
-        Ok(handle) => handle,
+    let path = format!("/proc/{pid}/fd/{}", file.fd);
+    let is_it = |found: FileId| found.is_file && (found.dev, found.ino) == (file.dev, file.ino);
+    let other = Cell::new(false);
+    let looked = threads::find(pid, |folder| {
+        let handle = open(&format!("{folder}/fd/{}", file.fd), OFlags::PATH)?;
+        let found = identify(&handle)?;
+        if !is_it(found) {
+            other.set(true);
+            return Err(Errno::NOENT);
+        }
+        Ok((handle, found))
+    });
+    let (handle, found) = match looked {
+        Ok(found) => found,
+        Err(_) if other.get() => fail!(
+            PeerLost,
+            "{path} is not {what} any more: the peer has closed its transport or restarted"
+        ),
         Err(Errno::NOENT | Errno::SRCH) => {
             fail!(
                 PeerLost,
@@ -126,27 +143,23 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
             return Err(failed(what, errno));
         }
     };
-    let found = identify(&handle).map_err(|errno| {
-        failed(
-            format!("looking at {what} of process {pid} at {path}"),
-            errno,
-        )
-    })?;
-    if !found.is_file || (found.dev, found.ino) != (file.dev, file.ino) {
-        fail!(
-            PeerLost,
-            "{path} is not {what} any more: the peer has closed its transport or restarted"
-        );
-    }
     let Some(kind) = kind_of(found.dev)? else {
         fail!(
             Incompatible,
             "{what} of process {pid} at {path} is not a memory file (memfd)"
         );
     };
-    let again = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    match open(&again, OFlags::RDWR).and_then(above_stdio) {
-        Ok(opened) => Ok((opened, kind)),
+    // Of this thread: the process's own may be empty, or another one.
+    let again = format!("/proc/thread-self/fd/{}", handle.as_raw_fd());
+    let reopened = open(&again, OFlags::RDWR)
+        .and_then(above_stdio)
+        .and_then(|opened| Ok((identify(&opened)?, opened)));
+    match reopened {
+        Ok((found, opened)) if is_it(found) => Ok((opened, kind)),
+        Ok(_) => fail!(
+            Unavailable,
+            "{again} is not the file that was opened under this number: /proc is not that of this process"
+        ),
         Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
             Unavailable,
             "permission to open {what} of process {pid} at {path} for writing is missing: {errno}: run both \

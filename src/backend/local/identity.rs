@@ -98,7 +98,8 @@ impl ProcessId {
         // The descriptor is held while this is read: what is read belongs to the same process, or
         // to one that took over the number, which has another start time.
         match start_time(pid) {
-            Ok(Some(start)) if start == self.start => {}
+            // From another time namespace nothing follows: the control page will tell.
+            Ok(Some(start)) if start == self.start || shares_our_clock(pid) == Some(false) => {}
             Ok(Some(_)) => fail!(PeerLost, "process {pid} is another process now"),
             Ok(None) if has_ended(&pidfd) => fail!(PeerLost, "process {pid} is gone"),
             Ok(None) => fail!(
@@ -120,7 +121,8 @@ impl ProcessId {
             Ok(pidfd) => pidfd,
             Err(errno) => return matches!(errno, Errno::SRCH | Errno::INVAL | Errno::NOENT),
         };
-        matches!(start_time(self.pid), Ok(Some(start)) if start != self.start) || has_ended(&pidfd)
+        let is_another = matches!(start_time(self.pid), Ok(Some(start)) if start != self.start);
+        is_another && shares_our_clock(self.pid) == Some(true) || has_ended(&pidfd)
     }
 
     fn pidfd(self) -> rustix::io::Result<OwnedFd> {
@@ -177,6 +179,22 @@ fn start_time(pid: u32) -> std::io::Result<Option<u64>> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+/// False when the process counts its time from another boot than this one, or may do so: the kernel
+/// shows a start time by the clock of whoever reads it. `None`: we may not know.
+fn shares_our_clock(pid: u32) -> Option<bool> {
+    let namespace = |of: &str| match rustix::fs::stat(format!("/proc/{of}/ns/time")) {
+        Ok(found) => Ok(Some(found.st_ino)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    };
+    match (namespace("thread-self"), namespace(&pid.to_string())) {
+        // Before Linux 5.6 there is one clock for all.
+        (Ok(None), _) => Some(true),
+        (Ok(ours), Ok(theirs)) => Some(ours == theirs),
+        _ => None,
     }
 }
 

@@ -5,7 +5,8 @@
 //!
 //! - `errno`: what failures of the kernel mean.
 //! - `mapping`, [`alloc`] with `huge_pages` and `available`, `copy`: memory of this process.
-//! - `identity`, `space`, `maps`: what the kernel says about processes, and about our own memory.
+//! - `identity`, `threads`, `space`, `program`, `maps`: what the kernel says about processes, and about
+//!   our own memory.
 //! - `words`, `locks`: signs that processes leave each other in a memory file.
 //! - `metadata`, `region_file`: what a transport says about itself.
 //! - `foreign`: files of another process.
@@ -42,12 +43,14 @@ mod metadata;
 mod peer;
 mod plain;
 mod process_vm;
+mod program;
 mod queue;
 mod reach;
 mod region_file;
 mod registry;
 mod space;
 mod streaming;
+mod threads;
 mod words;
 
 use std::collections::BTreeMap;

@@ -1,16 +1,17 @@
 //! One connection to one peer: who it is, its gate, and the way to its memory.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 use super::copy::Memory;
 use super::foreign::open_memory;
 use super::gate::Slot;
-use super::identity::{Host, ProcessId, has_ended};
+use super::identity::{Host, ProcessId};
 use super::mail::MailFile;
 use super::metadata::{FileRef, Metadata};
+use super::program::Program;
 use super::reach::{Reach, check_range, same_process};
 use super::registry;
-use super::space::Space;
 use crate::backend::Direction;
 use crate::error::{Quoted, Result, Status, fail};
 use crate::extents::Cursor;
@@ -28,21 +29,11 @@ pub(super) struct Peer {
     slot: Slot,
     reach: Reach,
     /// `None` for a transport of this process.
-    process: Option<Process>,
+    program: Option<Arc<Program>>,
     name: String,
     incarnation: u128,
     /// Where its mailbox is: that is opened when there is something to send.
     mail: (u32, FileRef),
-}
-
-/// Another process, and what tells of its end.
-#[derive(Debug)]
-struct Process {
-    id: ProcessId,
-    /// Becomes readable when it dies.
-    pidfd: OwnedFd,
-    /// The address space that it had when it was connected to. `None` where that cannot be looked at.
-    space: Option<Space>,
 }
 
 impl Peer {
@@ -68,7 +59,7 @@ impl Peer {
                 let peer = Peer {
                     slot,
                     reach,
-                    process: None,
+                    program: None,
                     name,
                     incarnation: metadata.incarnation,
                     mail: (own.pid(), metadata.mail),
@@ -88,11 +79,10 @@ impl Peer {
         remote: &Layout,
         own: ProcessId,
     ) -> Result<(Peer, String)> {
-        let id = metadata.process;
-        let pidfd = id.open()?;
-        // Before the control page: when that is found, it is this space that it belongs to.
-        let space = Space::open(id.pid())?;
-        let (control, _) = open_memory(id.pid(), metadata.control, CONTROL)?;
+        // Before the control page: when that is found, it is this program that it belongs to.
+        let program = Program::of(metadata.process)?;
+        let pid = program.pid();
+        let (control, _) = open_memory(pid, metadata.control, CONTROL)?;
         let slot = Slot::claim(control, metadata.incarnation, digest, own)?;
         // The probe looks at the peer's memory: it needs a pass as any copy does.
         let Some(pass) = slot.enter() else {
@@ -100,19 +90,19 @@ impl Peer {
         };
         let opened = Reach::open(metadata, remote);
         drop(pass);
-        if !slot.is_open() || has_ended(&pidfd) {
+        if !slot.is_open() || program.has_ended() {
             fail!(PeerLost, "the peer has closed its transport meanwhile")
         }
         let (reach, why) = opened?;
-        let name = format!("{} (process {})", Quoted(&metadata.agent_name), id.pid());
+        let name = format!("{} (process {pid})", Quoted(&metadata.agent_name));
         Ok((
             Peer {
                 slot,
                 reach,
-                process: Some(Process { id, pidfd, space }),
+                program: Some(Arc::new(program)),
                 name,
                 incarnation: metadata.incarnation,
-                mail: (id.pid(), metadata.mail),
+                mail: (pid, metadata.mail),
             },
             why,
         ))
@@ -132,12 +122,13 @@ impl Peer {
     pub(super) fn open_mail(&self) -> Result<MailFile> {
         let (pid, file) = self.mail;
         let (file, kind) = open_memory(pid, file, MAIL)?;
-        MailFile::of_peer(file, kind, self.incarnation)
+        let mail = MailFile::of_peer(file, kind, self.incarnation)?;
+        Ok(mail.read_by(self.program.clone()))
     }
 
     /// What becomes readable when the peer's process dies.
     pub(super) fn pidfd(&self) -> Option<BorrowedFd<'_>> {
-        self.process.as_ref().map(|process| process.pidfd.as_fd())
+        self.program.as_ref().map(|program| program.pidfd())
     }
 
     /// `PeerLost` when the peer has closed its transport. Costs nearly nothing.
@@ -150,17 +141,16 @@ impl Peer {
 
     /// `PeerLost` when the peer's program has ended, even if its process goes on with another one.
     pub(super) fn check_program(&self) -> Result<()> {
-        if let Some(Process { id, space, .. }) = &self.process {
+        if let Some(program) = &self.program {
             // The lock lives as long as the space, which has the page mapped, or longer.
-            let same = match space {
-                Some(space) => space.is_used(),
-                None => self.slot.is_owned(),
-            };
+            let same = program
+                .has_its_memory()
+                .unwrap_or_else(|| self.slot.is_owned());
             if !same {
                 fail!(
                     PeerLost,
                     "process {} does not have its transport any more: it ended or started another program",
-                    id.pid()
+                    program.pid()
                 );
             }
         }
@@ -175,10 +165,10 @@ impl Peer {
 
     /// `PeerLost` when the peer is lost in any way.
     pub(super) fn check(&self) -> Result<()> {
-        if let Some(Process { id, pidfd, .. }) = &self.process
-            && has_ended(pidfd)
+        if let Some(program) = &self.program
+            && program.has_ended()
         {
-            fail!(PeerLost, "process {} is gone", id.pid());
+            fail!(PeerLost, "process {} is gone", program.pid());
         }
         self.check_gate()?;
         self.check_program()

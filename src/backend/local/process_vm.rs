@@ -5,6 +5,7 @@ use rustix::io::Errno;
 
 use super::copy::Memory;
 use super::errno::{failed, of_io};
+use super::threads;
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Cursor;
@@ -41,7 +42,7 @@ impl ProcessVm {
             let mut batch = Batch::new();
             batch.push(local, way.at(offset, 1), 1);
             // SAFETY: the local side is one byte of `bytes`.
-            match unsafe { batch.call(pid, way.fuse, Direction::Read) } {
+            match unsafe { way.call(&mut batch, Direction::Read) } {
                 Ok(1) => {}
                 Ok(_) | Err(Errno::FAULT) => fail!(
                     Incompatible,
@@ -52,7 +53,7 @@ impl ProcessVm {
             }
         }
         // SAFETY: the batch is empty, so nothing but the fuse is touched.
-        match unsafe { Batch::new().call(pid, way.fuse, Direction::Write) } {
+        match unsafe { way.call(&mut Batch::new(), Direction::Write) } {
             Ok(_) => Ok(way),
             Err(errno) => Err(failure(pid, errno)),
         }
@@ -66,6 +67,27 @@ impl ProcessVm {
             self.len
         );
         (self.base + offset) as usize
+    }
+
+    /// One call for a batch.
+    ///
+    /// # Safety
+    ///
+    /// See [`Batch::call`].
+    unsafe fn call(&self, batch: &mut Batch, direction: Direction) -> rustix::io::Result<usize> {
+        // SAFETY: by the promise of the caller.
+        let mut call = |thread| unsafe { batch.call(thread, self.fuse, direction) };
+        let mut result = call(self.pid);
+        // Either the process has no memory any more, or its first thread has ended.
+        if result == Err(Errno::SRCH) {
+            for thread in threads::others(self.pid)? {
+                result = call(thread);
+                if result != Err(Errno::SRCH) {
+                    break;
+                }
+            }
+        }
+        result
     }
 
     /// Moves at most what one call moves.
@@ -91,7 +113,7 @@ impl ProcessVm {
         // A call may end early, at the end of any page: it goes on from there.
         while !batch.is_empty() {
             // SAFETY: `Memory::at` gave the local addresses: they are mapped, readable and writable.
-            match unsafe { batch.call(self.pid, self.fuse, direction) } {
+            match unsafe { self.call(&mut batch, direction) } {
                 Ok(0) => return Err(failure(self.pid, Errno::FAULT)),
                 Ok(moved) => batch.advance(moved),
                 Err(errno) => return Err(failure(self.pid, errno)),

@@ -6,8 +6,11 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
+use rustix::io::Errno;
+
 use super::errno::{failed, of_io, status_of};
 use super::memory_file::above_stdio;
+use super::threads;
 use crate::error::{Result, Status};
 
 /// The address space that a process had when this was opened.
@@ -21,15 +24,20 @@ impl Space {
     /// Takes hold of the address space of process `pid`; it ends with the process all the same.
     /// `None` where it cannot be looked at.
     pub(super) fn open(pid: u32) -> Result<Option<Space>> {
-        let path = format!("/proc/{pid}/pagemap");
-        let file = File::open(&path).map_err(|error| of_io(&error));
-        match file.and_then(|file| above_stdio(file.into())) {
+        let looked = threads::find(pid, |folder| {
+            let file = File::open(format!("{folder}/pagemap")).map_err(|error| of_io(&error))?;
+            let space = Space(above_stdio(file.into())?.into());
             // One that tells nothing at first would seem to be gone.
-            Ok(file) => Ok(Some(Space(file.into())).filter(Space::is_used)),
-            Err(errno) if status_of(errno) == Status::NoMemory => {
-                Err(failed(format!("opening {path}"), errno))
+            if !space.is_used() {
+                return Err(Errno::SRCH);
             }
-            Err(_) => Ok(None),
+            Ok(space)
+        });
+        match looked {
+            Err(errno) if status_of(errno) == Status::NoMemory => {
+                Err(failed(format!("opening /proc/{pid}/pagemap"), errno))
+            }
+            looked => Ok(looked.ok()),
         }
     }
 

@@ -17,6 +17,7 @@ use nixl_sys::{
 use rustc_hash::FxHashSet;
 
 use super::NixlConfig;
+use super::config_file;
 use super::coverage::Coverage;
 use super::exit::{self, Step};
 use super::mail::Inbox;
@@ -102,7 +103,7 @@ impl Engine {
                 ..AgentConfig::default()
             },
         )
-        .map_err(|error| stage(format_args!("create the agent {name:?}"), &error))?;
+        .map_err(|error| no_agent(name, &error))?;
         // If the exit has begun by now, what the agent stands on is gone. Later, the exit waits.
         let agent = exit::watch_with(Step::Agent, agent)?;
 
@@ -423,6 +424,16 @@ fn stage(what: impl std::fmt::Display, error: &NixlError) -> Error {
         Status::Backend,
         format!("NIXL cannot {what} ({error}); NIXL_LOG_LEVEL=info shows its own words"),
     )
+}
+
+fn no_agent(name: &str, error: &NixlError) -> Error {
+    match config_file::suspicion() {
+        Some((status, why)) => Error::new(
+            status,
+            format!("NIXL cannot create the agent {name:?} ({error}): {why}"),
+        ),
+        None => stage(format_args!("create the agent {name:?}"), error),
+    }
 }
 
 fn no_backend(plugin: &str, error: &NixlError) -> Error {

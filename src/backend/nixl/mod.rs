@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
+//! - `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
 //!   process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
@@ -23,6 +23,7 @@
 //! each other, and what an impostor's blob did is gone with its registration.
 
 mod address;
+mod config_file;
 mod coverage;
 mod engine;
 mod exit;
@@ -55,6 +56,7 @@ use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
+use self::signals::LargeFilesFail;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::{Piece, Runs, Spare};
@@ -145,11 +147,16 @@ impl Nixl {
         // Where there is none, nothing is prepared for it.
         let found = library::find(config.lib_dir.as_deref())?;
         let _inside = exit::enter();
+        let files = LargeFilesFail::hold();
         exit::watch(Step::Unloaded)?;
         room::for_agent(config.num_threads, config.progress_thread)?;
         let file = library::load(&found, config.plugin())?;
         exit::watch(Step::Loaded)?;
         let (mut engine, metadata) = Engine::create(agent_name, region, config)
+            .map_err(|error| match files.was_needed() {
+                true => room::too_small_files(),
+                false => error,
+            })
             .map_err(|error| error.context(format_args!("with {}", file.display())))?;
         log!(
             Info,
@@ -327,6 +334,7 @@ impl Backend for Nixl {
         replaces: Option<ConnId>,
     ) -> Result<()> {
         let _inside = self.enter_open()?;
+        let _files = LargeFilesFail::hold();
         let metadata = Metadata::parse(metadata, &self.plugin)?;
         let remote = metadata.check_covers(remote)?;
         if let Some(form) = &self.form

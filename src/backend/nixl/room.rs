@@ -12,9 +12,10 @@ use std::thread;
 use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::process::{Resource, getrlimit};
 
 use super::signals::Blocked;
-use crate::error::{Result, fail};
+use crate::error::{Error, Result, Status, fail};
 
 /// Files that an agent opens when it is made: about 20 without RDMA devices.
 const FILES: usize = 64;
@@ -37,6 +38,18 @@ pub fn for_agent(workers: u32, progress_thread: bool) -> Result<()> {
 /// There is room for one more endpoint.
 pub fn for_peer() -> Result<()> {
     check_files("for a peer", FILES_OF_PEER)
+}
+
+/// What to say when UCX did not start because of that limit.
+pub fn too_small_files() -> Error {
+    let limit = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    Error::new(
+        Status::NoMemory,
+        format!(
+            "the limit for file sizes (RLIMIT_FSIZE, ulimit -f) is {limit} bytes, which is too little for NIXL's shared \
+             memory: raise it, or set UCX_TLS to a choice without that, as tcp"
+        ),
+    )
 }
 
 fn check_files(why: &str, count: usize) -> Result<()> {
@@ -80,10 +93,9 @@ fn check_threads(count: usize) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    use rustix::process::{Rlimit, setrlimit};
 
     use super::*;
-    use crate::error::Status;
     use crate::process::in_a_child;
 
     #[test]

@@ -63,6 +63,73 @@ impl Drop for Blocked {
     }
 }
 
+/// While it lives, a file that would grow beyond RLIMIT_FSIZE is an error, on this thread and on those
+/// that it starts, and not the end of the process by SIGXFSZ. UCX makes files of shared memory.
+pub struct LargeFilesFail {
+    before: libc::sigset_t,
+    /// It was there before, and is the program's.
+    was_pending: bool,
+}
+
+impl LargeFilesFail {
+    pub fn hold() -> LargeFilesFail {
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: the call, which cannot fail with this request, writes `before`.
+        let before = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &file_size_signal(), before.as_mut_ptr());
+            before.assume_init()
+        };
+        LargeFilesFail {
+            before,
+            was_pending: is_pending(),
+        }
+    }
+
+    /// The limit was met, on this thread.
+    pub fn was_needed(&self) -> bool {
+        !self.was_pending && is_pending()
+    }
+}
+
+impl Drop for LargeFilesFail {
+    fn drop(&mut self) {
+        let now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: all pointers are to values that live here; the signal's details may be left out.
+        unsafe {
+            if self.was_needed() {
+                libc::sigtimedwait(&file_size_signal(), std::ptr::null_mut(), &raw const now);
+            }
+            libc::pthread_sigmask(
+                libc::SIG_SETMASK,
+                &raw const self.before,
+                std::ptr::null_mut(),
+            );
+        }
+    }
+}
+
+fn file_size_signal() -> libc::sigset_t {
+    let mut set = MaybeUninit::uninit();
+    // SAFETY: the first call writes `set`; the number is one of a signal.
+    unsafe {
+        libc::sigemptyset(set.as_mut_ptr());
+        libc::sigaddset(set.as_mut_ptr(), libc::SIGXFSZ);
+        set.assume_init()
+    }
+}
+
+fn is_pending() -> bool {
+    let mut pending = MaybeUninit::uninit();
+    // SAFETY: the first call writes `pending`; the number is one of a signal.
+    unsafe {
+        libc::sigpending(pending.as_mut_ptr()) == 0
+            && libc::sigismember(pending.as_ptr(), libc::SIGXFSZ) == 1
+    }
+}
+
 /// `None` for the numbers that libc keeps to itself.
 fn disposition(signal: c_int) -> Option<libc::sigaction> {
     let mut action = MaybeUninit::uninit();
@@ -103,6 +170,50 @@ mod tests {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
         u64::from_str_radix(line.unwrap().trim(), 16).unwrap()
+    }
+
+    /// Makes a file that is larger than permitted, in a child that has such a limit.
+    fn meet_the_limit() -> bool {
+        use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+        use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+        let limit = Rlimit {
+            current: Some(1),
+            ..getrlimit(Resource::Fsize)
+        };
+        setrlimit(Resource::Fsize, limit).unwrap();
+        let file = memfd_create("dt-test", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(file, 2) == Err(rustix::io::Errno::FBIG)
+    }
+
+    #[test]
+    fn a_limit_for_files_is_an_error_and_leaves_no_trace() {
+        let status = crate::process::in_a_child(|| {
+            let before = blocked();
+            let held = LargeFilesFail::hold();
+            let (failed, needed) = (meet_the_limit(), held.was_needed());
+            drop(held);
+            failed && needed && !is_pending() && blocked() == before
+        });
+        assert_eq!(status, 0);
+        // Without it the same ends the process.
+        let status = crate::process::in_a_child(meet_the_limit);
+        assert_eq!(status & 0x7f, libc::SIGXFSZ);
+    }
+
+    #[test]
+    fn the_programs_own_signal_stays() {
+        let status = crate::process::in_a_child(|| {
+            let programs = LargeFilesFail::hold();
+            // SAFETY: it is blocked.
+            unsafe { libc::raise(libc::SIGXFSZ) };
+            let held = LargeFilesFail::hold();
+            let (failed, needed) = (meet_the_limit(), held.was_needed());
+            drop(held);
+            let stays = failed && !needed && is_pending();
+            drop(programs);
+            stays
+        });
+        assert_eq!(status, 0);
     }
 
     #[test]

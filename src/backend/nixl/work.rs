@@ -181,7 +181,7 @@ impl Nixl {
             let error = Error::new(
                 Status::PeerLost,
                 format!(
-                    "the NIXL agent {} is gone: it died or closed, or its memory cannot be reached any more",
+                    "the NIXL agent {} is gone: it died or closed, or has no file descriptors left, or its memory cannot be reached any more",
                     Quoted(&lane.agent)
                 ),
             );

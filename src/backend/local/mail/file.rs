@@ -6,6 +6,7 @@ use std::fs::File;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{FallocateFlags, fallocate};
@@ -17,6 +18,7 @@ use crate::backend::local::errno::{failed, of_io};
 use crate::backend::local::foreign::Kind;
 use crate::backend::local::locks::{is_locked, lock, unlock};
 use crate::backend::local::memory_file;
+use crate::backend::local::program::Program;
 use crate::backend::local::words::{Words, sealed_size};
 use crate::error::{Result, fail};
 
@@ -65,6 +67,8 @@ pub(in crate::backend::local) struct MailFile {
     directory: Words,
     file: File,
     lanes: usize,
+    /// Whose it is, where that is another process.
+    reader: Option<Arc<Program>>,
 }
 
 impl MailFile {
@@ -88,6 +92,7 @@ impl MailFile {
             directory,
             file: file.into(),
             lanes: lanes as usize,
+            reader: None,
         })
     }
 
@@ -122,7 +127,13 @@ impl MailFile {
             directory,
             file: file.into(),
             lanes: lanes as usize,
+            reader: None,
         })
+    }
+
+    /// Says what program it is that reads it.
+    pub(in crate::backend::local) fn read_by(self, reader: Option<Arc<Program>>) -> MailFile {
+        MailFile { reader, ..self }
     }
 
     /// What senders open.
@@ -200,10 +211,15 @@ impl MailFile {
         unlock(&self.file, byte_of(lane));
     }
 
-    /// True when the owner of the file still has it, or a child that it forked.
+    /// True when the owner of the file still has it.
     pub(super) fn is_owned(&self) -> bool {
         // The kernel needs memory to answer. Without an answer nothing has changed.
-        is_locked(&self.file, OWNER_BYTE).unwrap_or(true)
+        let locked = is_locked(&self.file, OWNER_BYTE).unwrap_or(true);
+        // A child that the owner has forked has the lock, too.
+        let runs = |program: &Arc<Program>| {
+            !program.has_ended() && program.has_its_memory().unwrap_or(true)
+        };
+        locked && self.reader.as_ref().is_none_or(runs)
     }
 
     /// The owner's last word.
