@@ -58,6 +58,14 @@ static uint64_t mask_of(const char *task)
     return mask;
 }
 
+/* What a thread has blocked, but for what a thread of NIXL's may have besides: to meet a limit for files is
+ * an error there, and the signal for it goes to no other thread. */
+static uint64_t mask_of_any(const char *task)
+{
+    uint64_t mask = mask_of(task);
+    return (pid_t)atoi(task) == getpid() ? mask : mask & ~(1ull << (SIGXFSZ - 1));
+}
+
 /* Every thread, whoever made it, has what main has; but for a moment, when it makes another, begins, or
  * runs a handler, it has more. */
 static long expect_masks(void)
@@ -68,7 +76,7 @@ static long expect_masks(void)
     for (struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
         if (entry->d_name[0] == '.')
             continue;
-        for (uint64_t deadline = now_ms() + BOUND_MS; mask_of(entry->d_name) != term_alone();)
+        for (uint64_t deadline = now_ms() + BOUND_MS; mask_of_any(entry->d_name) != term_alone();)
             CHECK(now_ms() < deadline);
         count++;
     }

@@ -14,6 +14,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("removed", removed),
     ("killed", killed),
     ("with_threads", with_threads),
+    ("fresh", fresh),
 ];
 
 #[test]
@@ -44,6 +45,18 @@ scenarios_with_small_sockets! {
     removed_tcp: removed;
     killed_tcp: killed;
     with_threads_tcp: with_threads;
+}
+
+#[test]
+fn nothing_is_waited_for_where_nothing_was_answered() {
+    for tls in [Tls::Default, Tls::Tcp] {
+        if let Some(outcome) = run_with("fresh", tls, &[("DT_LOG", "info")]) {
+            assert!(outcome.stderr.contains("NIXL agent"), "there is a log");
+            for word in ["were cut", "UCX does not send"] {
+                assert!(!outcome.stderr.contains(word), "{}", outcome.stderr);
+            }
+        }
+    }
 }
 
 const BLOCK: usize = 1 << 20;
@@ -176,5 +189,18 @@ fn with_threads() {
         let stuck = Stuck::new(nixl);
         stuck.transport.close(PATIENCE).unwrap();
         stuck.goes_on();
+    }
+}
+
+/// Connections that are still being made: NIXL's to itself, and one to a peer.
+fn fresh() {
+    let memory = Memory::new(BLOCK);
+    let b = Peer::start("b", 1, BLOCK);
+    for with_peer in [false, true] {
+        let transport = transport_with(Some("a"), &memory, BLOCK, NixlConfig::default());
+        if with_peer {
+            b.add_to(&transport, "b");
+        }
+        transport.close(Duration::ZERO).unwrap();
     }
 }
