@@ -140,11 +140,13 @@ say "measuring"
 if [ -n "$quick" ]; then
     sizes=(4 64 2048) sizes_tcp=(64)
     depths=1,100,10000 peers=(1 10) peers_nixl=(1 4) blocks=1,100,10000 pools=(1 64) calls=20
+    rest=(--rounds=1 --seconds=1.5)
     round=(--rounds=3 --seconds=0.05 --pool=128M) curve=("${round[@]}")
 else
     sizes=(4 16 64 256 2048) sizes_tcp=("${sizes[@]}")
     depths=1,10,100,1000,10000,100000 peers=(1 10 100 1000) peers_nixl=(1 4 16)
     blocks=1,10,100,1000,10000,100000,1000000 pools=(1 16 256 2048) calls=100
+    rest=(--rounds=2 --seconds=2)
     round=(--rounds=7 --seconds=0.15 --pool=512M)
     # A million blocks are seconds, and nothing is compared here.
     curve=(--rounds=3 --seconds=0.15 --pool=512M)
@@ -166,16 +168,18 @@ perf submit --pattern=scattered,contiguous --blocks=8192 --block-size=4K --subje
     --rounds=5 --transfers=$calls --pool=64M
 perf add-peer --test=add-peer --subjects="$ours,nixl-raw"
 perf in-flight --test=in-flight --subjects="$ours,nixl-raw"
-perf idle --test=idle --subjects=local,nixl --rounds=2
+perf idle --test=idle --subjects=local,nixl "${rest[@]}"
 # What it costs to have more of something; a later --pool is the one that counts.
-perf scaling-depth "${curve[@]}" --depth="$depths" --block-size=4K --blocks=1 --subjects="$ours"
+# So many runs are queued: fewer have moved when their submission returns, and then nothing is in flight.
+queued=(--block-size=256 --blocks=32)
+perf scaling-depth "${curve[@]}" --depth="$depths" "${queued[@]}" --subjects="$ours"
 for count in "${peers[@]}"; do
-    perf "scaling-peers-$count" "${curve[@]}" --pool=16M --peers="$count" --block-size=4K --blocks=1 --depth=64 \
+    perf "scaling-peers-$count" "${curve[@]}" --pool=16M --peers="$count" "${queued[@]}" --depth=64 \
         --subjects=local,local-unmapped
 done
 # Each is a process with a NIXL of its own.
 for count in "${peers_nixl[@]}"; do
-    perf "scaling-peers-nixl-$count" "${curve[@]}" --pool=16M --peers="$count" --block-size=4K --blocks=1 --depth=64 \
+    perf "scaling-peers-nixl-$count" "${curve[@]}" --pool=16M --peers="$count" "${queued[@]}" --depth=64 \
         --subjects=nixl
 done
 perf scaling-blocks "${curve[@]}" --blocks="$blocks" --block-size=256 --subjects="$ours"

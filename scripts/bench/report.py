@@ -91,8 +91,10 @@ def machine(results):
     text = table(["", ""], rows, words=(0, 1))
     if about.get("busy"):
         text += "\n**The machine was not idle when this began: the ratios are rough, and the rest means little.**\n"
-    for subject, why in sorted(results.missing.items()):
-        text += f"\nNot measured: {name(subject)}: {why}\n"
+    measured = {one["subject"] for result in results.results for one in result["rows"]}
+    for (subject, why), runs in sorted(results.missing.items()):
+        where = f" in {', '.join(runs)}" if subject in measured else ""
+        text += f"\nNot measured{where}: {name(subject)}: {why}\n"
     return text
 
 

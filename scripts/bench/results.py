@@ -27,7 +27,7 @@ class Results:
     def __init__(self, folder):
         self.about = {}
         self.results = []
-        self.missing = {}
+        self.missing = {}  # {(subject, why): names of runs}
         self.machine = None
         self.version = None
         self.nixl = None
@@ -48,7 +48,7 @@ class Results:
         self.version = document["version"]
         self.nixl = self.nixl or document.get("nixl")
         for missing in document.get("missing", []):
-            self.missing.setdefault(missing["subject"], missing["why"])
+            self.missing.setdefault((missing["subject"], missing["why"]), []).append(run)
         for result in document["results"]:
             self.results.append({**result, "run": run, "ucx_tls": document.get("ucx_tls")})
 

@@ -209,6 +209,16 @@ class ReportTest(MadeUp):
         self.assertIn("not measured", line)
         self.assertNotIn("holds", line)
 
+    def test_what_one_run_lacks_is_said_with_its_name(self):
+        self.results()
+        for run in ("idle", "latency-read"):
+            lacks = document(self.runs[run], run)
+            lacks["missing"] = [{"subject": "local", "why": "there"}, {"subject": "no-such", "why": "anywhere"}]
+            (self.folder / f"{run}.json").write_text(json.dumps(lacks))
+        text = report.machine(Results(self.folder))
+        self.assertIn("Not measured in idle, latency-read: LOCAL, mapped: there\n", text)
+        self.assertIn("Not measured: no-such: anywhere\n", text)
+
     def test_what_does_not_hold_is_said(self):
         self.assertNotIn("does not hold", report.gates(self.results()))
         for figure in self.rounds("matrix-write-scattered-65536", "nixl"):

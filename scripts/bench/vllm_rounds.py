@@ -9,6 +9,7 @@ import argparse
 import ctypes
 import json
 import logging
+import math
 import mmap
 import os
 import resource
@@ -53,7 +54,7 @@ def create(name, pool, block):
     """A transport with its default settings, over ordinary memory that has been touched."""
     from vllm.v1.kv_offload.tiering.p2p.data.nixl import NixlTransport
 
-    memory = mmap.mmap(-1, pool)
+    memory = mmap.mmap(-1, pool, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     ctypes.memset(ctypes.addressof(ctypes.c_char.from_buffer(memory)), 1 if name == "initiator" else 0, pool)
     transport = NixlTransport(name, memoryview(memory).cast("B", (pool // block, block)))
     if not transport.available:
@@ -91,7 +92,6 @@ def initiator(control, pool, block, count, seconds):
     # Any blocks of the whole pool, one list after the other until all of it was taken.
     mine, theirs = (random.permutation(blocks).tolist() for _ in range(2))
     lists = [(mine[i:i + count], theirs[i:i + count]) for i in range(0, blocks - count + 1, count)]
-    lists = lists[:4096]
 
     def write(local, remote, submits, polls):
         start = time.perf_counter_ns()
@@ -110,13 +110,15 @@ def initiator(control, pool, block, count, seconds):
             if xfer in result.done:
                 return now - start
 
-    for local, remote in lists:
+    for local, remote in lists[:4096]:
         write(local, remote, [], [])
     control.send("ready")
     at = 0
     while control.recv() is not None:
         # The first after a rest is no measure of the rest.
         write(*lists[at % len(lists)], [], [])
+        control.send("warm")
+        control.recv()
         submits, polls, completions, cpu, start = [], [], [], cpu_s(), time.perf_counter()
         while time.perf_counter() - start < seconds:
             at += 1
@@ -140,7 +142,8 @@ def leave():
 
 def percentiles(times):
     times.sort()
-    at = lambda part: times[min(len(times) - 1, int(part * len(times)))]
+    # As dt_perf does it: that part of all times is no longer.
+    at = lambda part: times[math.ceil(part * len(times)) - 1]
     return {"p50": at(0.5), "p99": at(0.99), "p999": at(0.999)}
 
 
@@ -179,9 +182,11 @@ def take_turns(options, block, count):
             one = of_dt_perf(options.dt_perf, options.pool, block, count, options.seconds)
             for process in processes:
                 os.kill(process.pid, signal.SIGCONT)
+            ours.send("go")
+            answer(ours)
             theirs.send([])
             before, _ = answer(theirs)
-            ours.send("go")
+            ours.send("measure")
             figures = answer(ours)
             written, gb = figures.pop("written")
             theirs.send(written)

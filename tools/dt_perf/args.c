@@ -44,7 +44,7 @@ static const struct option options[] = {
     {"--blocks", NUMBERS, AT(blocks), 1, UINT32_MAX, {0}},
     {"--depth", NUMBERS, AT(depths), 1, 1000000, {0}},
     {"--peers", NUMBER, AT(peers), 1, 10000, {0}},
-    {"--pool", LARGE, AT(pool), 1, (uint64_t)1 << 44, {0}},
+    {"--pool", LARGE, AT(pool), 1, MOST_POOL, {0}},
     {"--rounds", NUMBER, AT(rounds), 1, 100000, {0}},
     {"--seconds", SECONDS, AT(seconds), 0, 0, {0}},
     {"--transfers", LARGE, AT(transfers), 1, UINT64_MAX, {0}},
@@ -86,7 +86,7 @@ static uint64_t number_of(const struct option *option, const char *text, size_t 
     if (digits[0] >= '0' && digits[0] <= '9')
         value = strtoull(digits, &end, 10);
     else
-        end = digits + strlen(digits) - 1, errno = EINVAL;
+        end = digits, errno = EINVAL;
     if (errno == 0 && *end != '\0') {
         shift = *end == 'K' || *end == 'k' ? 10 : *end == 'M' ? 20 : *end == 'G' ? 30 : 0;
         end += shift != 0;
@@ -197,7 +197,7 @@ static void set_defaults(struct settings *settings)
         [ADD_PEER] = {.block_sizes = {{64}, 1}, .blocks = {{1000, 1000000}, 2}, .rounds = 9},
         [IN_FLIGHT] = {.block_sizes = {{4096}, 1}, .blocks = {{1}, 1}, .rounds = 5,
                        .depths = {{1, 100, 10000}, 3}},
-        [IDLE] = {.block_sizes = {{4096}, 1}, .blocks = {{1}, 1}, .seconds = 1, .rounds = 3},
+        [IDLE] = {.block_sizes = {{4096}, 1}, .blocks = {{1}, 1}, .seconds = 2, .rounds = 3},
     };
     const struct settings *other = &by_test[settings->test];
 
@@ -240,6 +240,7 @@ static void keep_subjects(struct settings *settings)
 void args_parse(struct settings *settings, int argc, char **argv)
 {
     char version[64];
+    int given = 0;
 
     *settings = (struct settings){.ops = {{WRITE}, 1},
                                   .patterns = {{SCATTERED}, 1},
@@ -266,9 +267,10 @@ void args_parse(struct settings *settings, int argc, char **argv)
             die("%s takes no value", option->name);
         if (option->kind != FLAG && equals == NULL && ++i == argc)
             die("%s needs a value", option->name);
+        given++;
         set(option, settings, equals != NULL ? equals + 1 : argv[i]);
     }
-    if (settings->listen != NULL && argc != (strchr(argv[1], '=') != NULL ? 2 : 3))
+    if (settings->listen != NULL && given != 1)
         die("--listen takes no other option: what is measured is said at the other side");
     if (settings->ucx_tls != NULL && strlen(settings->ucx_tls) > 255)
         die("--ucx-tls is longer than 255 characters");

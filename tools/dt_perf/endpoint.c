@@ -24,7 +24,7 @@ static bool open_transport(struct endpoint *endpoint, const struct pool *pool, s
     if (pool->fd >= 0) {
         options.region_has_fd = true;
         options.region_fd = pool->fd;
-        options.region_offset = POOL_GUARD;
+        options.region_offset = (uint64_t)(pool->base - (unsigned char *)pool->mapped);
     }
     if (dt_create(pool->base, shape.num_blocks, shape.block_len, &options,
                   &endpoint->transport) == DT_OK)

@@ -79,7 +79,7 @@ static void open_lanes(struct stage *stage, struct pool *pools, uint32_t most)
         submit(stage, subject, 0, 1);
         drain(stage, subject);
     }
-    job_subjects(job, subjects);
+    job_must_have_subject(job);
 }
 
 static void send_signal(struct stage *stage, int number)

@@ -20,18 +20,26 @@ static uint64_t available_kib(void)
     return kib != 0 ? kib : UINT64_MAX;
 }
 
+/* To what people want to know of it. */
+static struct text rounded(uint64_t bytes)
+{
+    unsigned shift = bytes >> 36 != 0 ? 30 : 20;
+    return bytes_text(bytes >> shift << shift);
+}
+
 /* Memory is given when it is touched, and who touches too much is ended: so it is asked before. */
 static void check_memory(const struct job *job, const bool *needed, uint64_t bytes)
 {
-    uint64_t sides = job->settings->connect == NULL ? 2 : 1, need = 0;
+    uint64_t peers = job->settings->peers, need = 0;
+    uint64_t of_targets = job->settings->connect == NULL ? peers * pool_takes(bytes / peers) : 0;
 
     for (enum memory memory = 0; memory < MEMORIES; memory++)
         if (needed[memory])
-            need += memory == REFERENCE ? bytes : sides * bytes;
+            need += pool_takes(bytes) + (memory == REFERENCE ? 0 : of_targets);
     if (need / 1024 > available_kib())
         die("this needs %s of memory, and %s are free: choose a smaller --pool, or fewer "
             "--subjects",
-            bytes_text(need).chars, bytes_text(available_kib() >> 10 << 20).chars);
+            rounded(need).chars, rounded(available_kib() << 10).chars);
 }
 
 void job_make_pools(struct job *job, struct pool *pools, uint64_t bytes)
@@ -71,6 +79,18 @@ void job_free_pools(struct pool *pools)
         pool_free(&pools[memory]);
 }
 
+void job_has_nothing(const struct job *job)
+{
+    die("nothing can be measured: %s: %s", subject_names[job->results->missing[0].subject],
+        job->results->missing[0].why);
+}
+
+void job_must_have_subject(const struct job *job)
+{
+    enum subject subjects[SUBJECTS];
+    job_subjects(job, subjects);
+}
+
 size_t job_subjects(const struct job *job, enum subject *subjects)
 {
     size_t count = 0;
@@ -78,7 +98,6 @@ size_t job_subjects(const struct job *job, enum subject *subjects)
         if (job->settings->subject[subject] && !results_lack(job->results, subject))
             subjects[count++] = subject;
     if (count == 0)
-        die("nothing can be measured: %s: %s",
-            subject_names[job->results->missing[0].subject], job->results->missing[0].why);
+        job_has_nothing(job);
     return count;
 }

@@ -42,6 +42,9 @@ static bool start(pid_t *child)
 
 /* What answers may be anything, or somebody who is busy with another run. */
 enum { HELLO_SECONDS = 30 };
+/* The initiator speaks as soon as it has all its connections, and must not lose patience because of
+ * somebody who says nothing. */
+enum { FIRST_WORD_SECONDS = 10 };
 
 static void connect_all(struct links *links, const char *address)
 {
@@ -72,17 +75,7 @@ static void start_children(struct links *links)
 /* Whether bytes go over sockets, so that the target has to work for each of them. */
 static bool over_sockets(const struct links *links)
 {
-    static const char *const by_kernel[] = {"cma", "shm", "sm", "all", "xpmem", "knem"};
-    const char *tls = getenv("UCX_TLS");
-
-    if (!links->same_host)
-        return true;
-    if (tls == NULL || tls[0] == '\0' || tls[0] == '^')
-        return false;
-    for (size_t i = 0; i < sizeof by_kernel / sizeof *by_kernel; i++)
-        if (strstr(tls, by_kernel[i]) != NULL)
-            return false;
-    return true;
+    return !links->same_host || !ucx_copies_by_kernel(getenv("UCX_TLS"));
 }
 
 static struct request hello(const struct links *links, const struct settings *settings)
@@ -199,6 +192,20 @@ void links_end(struct links *links)
     free(links->pid);
 }
 
+/* A connection that says something, which is left to be read. Others are closed. */
+static int accept_speaker(int listener, struct request *first)
+{
+    for (;;) {
+        int fd = wire_accept(listener);
+        wire_patience(fd, FIRST_WORD_SECONDS);
+        if (recv(fd, first, sizeof *first, MSG_PEEK | MSG_WAITALL) == sizeof *first) {
+            wire_patience(fd, 0);
+            return fd;
+        }
+        close(fd);
+    }
+}
+
 void links_listen(const char *address)
 {
     int listener = wire_listen(address);
@@ -209,11 +216,13 @@ void links_listen(const char *address)
     for (uint32_t i = 0; i < peers; i++) {
         struct request first;
         pid_t child;
-        int fd = wire_accept(listener), status;
+        int fd = accept_speaker(listener, &first), status;
         /* How many there will be is in what the first one says. */
-        if (i == 0 && recv(fd, &first, sizeof first, MSG_PEEK | MSG_WAITALL) == sizeof first &&
-            first.magic == WIRE_MAGIC && first.what == HELLO && first.peers > 0)
+        if (i == 0 && first.magic == WIRE_MAGIC && first.what == HELLO && first.peers > 0) {
             peers = first.peers;
+            /* They are all made before it speaks. */
+            wire_patience(listener, HELLO_SECONDS);
+        }
         if (start(&child)) {
             close(listener);
             target_serve(fd);

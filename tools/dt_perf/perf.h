@@ -25,6 +25,11 @@ enum memory memory_of(enum subject subject);
 /* False for those that copy within the process of the initiator. */
 bool has_target(enum subject subject);
 bool is_nixl(enum subject subject);
+/* Whether UCX with such a UCX_TLS (NULL: none) has the kernel copy between processes of one host. If
+ * not, the target has to work for each byte. */
+bool ucx_copies_by_kernel(const char *tls);
+
+#define MOST_POOL ((uint64_t)1 << 44)
 
 enum { LIST_MAX = 32 };
 struct list {

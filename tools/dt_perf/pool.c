@@ -8,13 +8,24 @@
 
 #include "util.h"
 
-/* Of a guard, what lies nearest is filled and looked at; the rest keeps the base where it suits huge
- * pages. */
+/* What lies nearest to the blocks is filled and looked at. */
 enum { GUARD_BYTE = 0x5c, GUARD = 64 << 10, HUGE_PAGE = 2 << 20 };
+
+/* What lies before the base keeps it where it suits huge pages. A pool that is smaller than one has
+ * no use for that, and there may be thousands of them. */
+static size_t before_base(uint64_t bytes)
+{
+    return bytes < HUGE_PAGE ? GUARD : HUGE_PAGE;
+}
+
+uint64_t pool_takes(uint64_t bytes)
+{
+    return before_base(bytes) + bytes + GUARD;
+}
 
 static bool make_ordinary(struct pool *pool, size_t bytes, bool huge_pages, char *why, size_t cap)
 {
-    pool->mapped_bytes = bytes + 2 * POOL_GUARD + HUGE_PAGE;
+    pool->mapped_bytes = pool_takes(bytes) + HUGE_PAGE;
     pool->mapped = mmap(NULL, pool->mapped_bytes, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (pool->mapped == MAP_FAILED) {
@@ -22,7 +33,7 @@ static bool make_ordinary(struct pool *pool, size_t bytes, bool huge_pages, char
         return false;
     }
     uintptr_t start = ((uintptr_t)pool->mapped + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
-    pool->base = (unsigned char *)start + POOL_GUARD;
+    pool->base = (unsigned char *)start + before_base(bytes);
     /* Where the system has none, ordinary pages do. */
     if (huge_pages)
         madvise(pool->mapped, pool->mapped_bytes, MADV_HUGEPAGE);
@@ -31,12 +42,12 @@ static bool make_ordinary(struct pool *pool, size_t bytes, bool huge_pages, char
 
 static bool make_region(struct pool *pool, size_t bytes, char *why, size_t cap)
 {
-    pool->mapped_bytes = bytes + 2 * POOL_GUARD;
+    pool->mapped_bytes = pool_takes(bytes);
     if (dt_region_alloc(pool->mapped_bytes, &pool->mapped, &pool->fd) != DT_OK) {
         snprintf(why, cap, "%s", dt_last_error());
         return false;
     }
-    pool->base = (unsigned char *)pool->mapped + POOL_GUARD;
+    pool->base = (unsigned char *)pool->mapped + before_base(bytes);
     return true;
 }
 

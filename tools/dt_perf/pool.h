@@ -7,13 +7,13 @@
 struct pool {
     unsigned char *base; /* behind the first guard, at an address that suits huge pages */
     size_t bytes;
-    int32_t fd;          /* of dt_region_alloc; the base is at POOL_GUARD in it; else -1 */
+    int32_t fd;          /* of dt_region_alloc, else -1 */
     void *mapped;
     size_t mapped_bytes;
 };
 
-enum { POOL_GUARD = 2 << 20 };
-
+/* What such a pool takes of the memory, with its guards. */
+uint64_t pool_takes(uint64_t bytes);
 /* False: there is none, and `why` says the reason. */
 bool pool_make(struct pool *pool, enum memory memory, size_t bytes, bool huge_pages, char *why,
                size_t cap);

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "util.h"
 
@@ -51,11 +52,28 @@ bool results_lack(const struct results *results, enum subject subject)
 
 void results_missing(struct results *results, enum subject subject, const char *why)
 {
-    if (results_lack(results, subject))
-        return;
+    for (size_t i = 0; i < results->missing_count; i++)
+        if (results->missing[i].subject == subject && strcmp(results->missing[i].why, why) == 0)
+            return;
+    results->missing =
+        realloc(results->missing, (results->missing_count + 1) * sizeof *results->missing);
+    if (results->missing == NULL)
+        die("there is no memory");
     struct missing *missing = &results->missing[results->missing_count++];
     missing->subject = subject;
     snprintf(missing->why, sizeof missing->why, "%s", why);
+}
+
+static bool lacks_a_round(const struct result *result, const struct row *row)
+{
+    for (uint32_t i = 0; i < result->rounds; i++) {
+        bool any = false;
+        for (size_t metric = 0; metric < METRICS; metric++)
+            any = any || !isnan(row->round[i].value[metric]);
+        if (!any)
+            return true;
+    }
+    return false;
 }
 
 void results_finish(struct results *results)
@@ -64,7 +82,7 @@ void results_finish(struct results *results)
         struct result *result = results->result[i];
         size_t kept = 0;
         for (size_t k = 0; k < result->rows; k++)
-            if (results_lack(results, result->row[k].subject))
+            if (lacks_a_round(result, &result->row[k]))
                 free(result->row[k].round);
             else
                 result->row[kept++] = result->row[k];
@@ -80,6 +98,7 @@ void results_free(struct results *results)
         free(results->result[i]);
     }
     free(results->result);
+    free(results->missing);
 }
 
 struct sample row_median(const struct result *result, const struct row *row)

@@ -46,7 +46,7 @@ struct missing {
 struct results {
     struct result **result;
     size_t count;
-    struct missing missing[SUBJECTS];
+    struct missing *missing;
     size_t missing_count;
 };
 
@@ -57,10 +57,10 @@ void sample_times(struct sample *sample, enum metric p50, const struct histogram
 /* A new one without rows. */
 struct result *results_add(struct results *results, enum test test, uint32_t rounds);
 struct row *result_row(struct result *result, enum subject subject, const char *mode);
-/* Only the first reason for a subject is kept. */
+/* Every reason for a subject is kept once: one block size may have it, and another one not. */
 void results_missing(struct results *results, enum subject subject, const char *why);
 bool results_lack(const struct results *results, enum subject subject);
-/* Rows of subjects that are missing after all go away. */
+/* Rows that lack a round go away. */
 void results_finish(struct results *results);
 void results_free(struct results *results);
 

@@ -38,6 +38,35 @@ static void hello(struct target *target, const struct request *request, struct r
     wire_host(reply->host, sizeof reply->host);
 }
 
+/* Whether blocks of that shape are in the memory. */
+static bool holds(const struct pool *pool, const struct request *request)
+{
+    return pool->base != NULL && request->block_len > 0 && request->num_blocks > 0 &&
+           request->num_blocks <= pool->bytes / request->block_len;
+}
+
+/* Anybody may have connected: what is asked for must not reach beyond the memory, nor take it away
+ * from a transport. */
+static bool is_within_bounds(const struct target *target, const struct request *request)
+{
+    switch (request->what) {
+    case POOLS:
+        return target->endpoints == 0 && request->pool > 0 && request->pool <= MOST_POOL;
+    case OPEN:
+        return request->subject < SUBJECTS && has_target(request->subject) &&
+               holds(&target->pool[memory_of(request->subject)], request);
+    case FILL:
+        return target->pool[request->memory].base != NULL;
+    case CHECK:
+        return holds(&target->pool[request->memory], request) && request->op < OPS &&
+               request->pattern < PATTERNS && request->peer < request->peers &&
+               request->peers <= UINT32_MAX / request->num_blocks && request->slice > 0 &&
+               request->slice <= request->num_blocks;
+    default:
+        return true;
+    }
+}
+
 static bool make_pools(struct target *target, const struct request *request, struct reply *reply)
 {
     for (enum memory memory = 0; memory < MEMORIES; memory++) {
@@ -133,7 +162,7 @@ static void answer(struct target *target, const struct request *request, struct 
         ok = make_pools(target, request, reply);
         break;
     case OPEN:
-        ok = request->subject < SUBJECTS && open_endpoint(target, request, reply);
+        ok = open_endpoint(target, request, reply);
         break;
     case FILL:
         fill(target, request);
@@ -189,7 +218,8 @@ void target_serve(int fd)
         if (!wire_receive(fd, &request, sizeof request))
             /* The initiator has failed, and said so; or was ended. */
             _exit(1);
-        if (request.magic != WIRE_MAGIC || request.memory >= MEMORIES)
+        if (request.magic != WIRE_MAGIC || request.memory >= MEMORIES ||
+            !is_within_bounds(&target, &request))
             die("what has connected is not dt_perf of this version, on such a machine");
         request.ucx_tls[sizeof request.ucx_tls - 1] = '\0';
         answer(&target, &request, &reply);

@@ -23,5 +23,9 @@ void job_make_pools(struct job *job, struct pool *pools, uint64_t bytes);
 void job_free_pools(struct pool *pools);
 /* Those that are wanted and not missing. Ends the process if there are none. */
 size_t job_subjects(const struct job *job, enum subject *subjects);
+/* The same, for who has found out that some are missing. */
+void job_must_have_subject(const struct job *job);
+/* All are missing: says why, and ends the process. */
+__attribute__((noreturn)) void job_has_nothing(const struct job *job);
 
 #endif

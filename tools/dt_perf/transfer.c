@@ -16,7 +16,6 @@ enum { MOST_ENDS = 256 }; /* taken by one poll */
 struct burst {
     uint64_t limit, deadline; /* transfers, and when no more are started */
     uint64_t sent, moved_ns;
-
 };
 
 static void next_transfer(const struct bench *bench, uint64_t number, struct transfer *transfer)
@@ -26,6 +25,9 @@ static void next_transfer(const struct bench *bench, uint64_t number, struct tra
     const struct plan *plan = &bench->plan[peer];
     size_t first = number / peers % plan->slices * plan->slice;
 
+    /* Only when warming up is there a last one that is not whole: it takes some blocks again. */
+    if (first + plan->slice > plan->pairs)
+        first = plan->pairs - plan->slice;
     *transfer = (struct transfer){bench->shape.op, peer, plan->local + first, plan->remote + first,
                                   plan->slice};
 }
@@ -80,7 +82,6 @@ static void clear_histograms(struct bench *bench)
     histogram_clear(&bench->completion);
 }
 
-
 static void begin(struct bench *bench, enum subject subject)
 {
     links_must(bench->job->links, (struct request){.what = BEGIN, .subject = subject});
@@ -122,14 +123,14 @@ static struct sample measure(struct bench *bench, struct lane *lane)
     struct burst burst = {settings->transfers, UINT64_MAX, 0, 0};
     struct sample sample;
 
-    if (settings->transfers == 0) {
-        burst.limit = UINT64_MAX;
-        burst.deadline = now_ns() + (uint64_t)(settings->seconds * 1e9);
-    }
     if (settings->verify)
         bench_clear_destination(bench, lane->subject);
     clear_histograms(bench);
     begin(bench, lane->subject);
+    if (settings->transfers == 0) {
+        burst.limit = UINT64_MAX;
+        burst.deadline = now_ns() + (uint64_t)(settings->seconds * 1e9);
+    }
     uint64_t cpu = cpu_ns();
     run_burst(bench, lane, &burst);
     cpu = cpu_ns() - cpu;
@@ -189,6 +190,8 @@ static void warm_up(struct bench *bench)
     bench->shape.blocks = kept.peer_blocks < 256 ? kept.peer_blocks : 256;
     bench->shape.depth = 1;
     make_plans(bench);
+    for (uint32_t i = 0; i < bench->job->links->count; i++)
+        bench->plan[i].slices += bench->plan[i].pairs % bench->plan[i].slice != 0;
     for (size_t i = 0; i < bench->subjects; i++) {
         uint64_t cycle = (uint64_t)bench->plan[0].slices * bench->job->links->count;
         struct burst burst = {bench->job->settings->warmup * cycle, UINT64_MAX, 0, 0};
@@ -205,8 +208,6 @@ static void warm_up(struct bench *bench)
 static void open_lanes(struct bench *bench)
 {
     struct job *job = bench->job;
-    enum subject wanted[SUBJECTS];
-    size_t count = job_subjects(job, wanted);
     struct lanes_setup setup = {.links = job->links,
                                 .pools = bench->pool,
                                 .shape = {bench->shape.peer_blocks * job->settings->peers,
@@ -218,13 +219,14 @@ static void open_lanes(struct bench *bench)
         if (job->settings->depths.value[i] > setup.depth)
             setup.depth = (uint32_t)job->settings->depths.value[i];
     bench->subjects = 0;
-    for (size_t i = 0; i < count; i++) {
-        if (lane_open(&bench->lane[wanted[i]], wanted[i], &setup, why, sizeof why))
-            bench->subject[bench->subjects++] = wanted[i];
+    for (enum subject subject = 0; subject < SUBJECTS; subject++) {
+        if (!job->settings->subject[subject])
+            continue;
+        if (lane_open(&bench->lane[subject], subject, &setup, why, sizeof why))
+            bench->subject[bench->subjects++] = subject;
         else
-            results_missing(job->results, wanted[i], why);
+            results_missing(job->results, subject, why);
     }
-    job_subjects(job, wanted);
 }
 
 static void close_lanes(struct bench *bench)
@@ -253,12 +255,13 @@ static void check_settings(const struct settings *settings)
         }
 }
 
-static void run_block_size(struct bench *bench)
+/* False: no subject can do it. */
+static bool run_block_size(struct bench *bench)
 {
     const struct settings *settings = bench->job->settings;
 
     open_lanes(bench);
-    for (size_t o = 0; o < settings->ops.count; o++) {
+    for (size_t o = 0; o < settings->ops.count && bench->subjects > 0; o++) {
         bench->shape.op = (enum op)settings->ops.value[o];
         warm_up(bench);
         for (size_t p = 0; p < settings->patterns.count; p++)
@@ -271,6 +274,7 @@ static void run_block_size(struct bench *bench)
                 }
     }
     close_lanes(bench);
+    return bench->subjects > 0;
 }
 
 void test_transfer(struct job *job)
@@ -278,6 +282,7 @@ void test_transfer(struct job *job)
     const struct settings *settings = job->settings;
     struct bench *bench = must_alloc(1, sizeof *bench);
     enum subject subjects[SUBJECTS];
+    bool any = false;
 
     check_settings(settings);
     bench->job = job;
@@ -289,8 +294,10 @@ void test_transfer(struct job *job)
     for (size_t i = 0; i < settings->block_sizes.count; i++) {
         bench->shape.block_len = settings->block_sizes.value[i];
         bench->shape.peer_blocks = settings->pool / settings->peers / bench->shape.block_len;
-        run_block_size(bench);
+        any = run_block_size(bench) || any;
     }
+    if (!any)
+        job_has_nothing(job);
     job_free_pools(bench->pool);
     free(bench);
 }

@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -172,6 +173,111 @@ def connect():
     assert out == "" and err == ""
 
 
+# Of wire.h: the numbers of struct request, and the size of struct reply.
+LONG = ["magic", "pool", "num_blocks", "block_len", "seed", "slice", "transfers"]
+SHORT = ["what", "subject", "memory", "memories", "peer", "peers", "fill", "op", "pattern",
+         "huge_pages", "progress_thread", "busy"]
+HELLO, POOLS, OPEN, FILL, BEGIN, END, CHECK, CLOSE, BYE = range(9)
+REPLY = 2 * 8 + 4 * 4 + 128 + 512 + 8192
+
+
+def request(what, **fields):
+    fields = {"magic": 0x3130667265707464, "what": what, **fields}
+    assert set(fields) <= {*LONG, *SHORT}
+    return struct.pack("=7Q12I256x", *(fields.get(name, 0) for name in LONG + SHORT))
+
+
+def connection(address):
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            host, port = address.split(":")
+            return socket.create_connection((host, int(port)), PATIENCE)
+        except ConnectionRefusedError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def is_answered(peer, asked):
+    """Whether the target does what it is asked for; None: it has ended."""
+    peer.sendall(asked)
+    reply = b""
+    while len(reply) < REPLY:
+        try:
+            more = peer.recv(REPLY - len(reply))
+        except ConnectionResetError:
+            more = b""
+        if not more:
+            return None
+        reply += more
+    return struct.unpack_from("=I", reply, 16)[0] == 1
+
+
+def hostile():
+    """Who asks for what is not in the memory is told off, and does not reach it."""
+    blocks = {"num_blocks": 256, "block_len": 4096}
+    check = {"memory": 1, "peers": 1, "slice": 8, "transfers": 1, **blocks}
+    most = 2**64 - 1
+    for what, wrong in [
+            (POOLS, {"pool": most}),
+            (POOLS, {"pool": 0}),
+            (OPEN, {"subject": 5, **blocks, "num_blocks": 257}),
+            (OPEN, {"subject": 1, **blocks, "num_blocks": 2**52}),
+            (OPEN, {"subject": 1, **blocks, "block_len": 0}),
+            (OPEN, {"subject": 3, **blocks}),
+            (OPEN, {"subject": 7, **blocks}),
+            (FILL, {"memory": 2}),
+            (FILL, {"memory": 3}),
+            (CHECK, {**check, "memory": 2}),
+            (CHECK, {**check, "num_blocks": 2**32}),
+            (CHECK, {**check, "num_blocks": 2**61, "block_len": 8}),
+            (CHECK, {**check, "num_blocks": 0}),
+            (CHECK, {**check, "slice": 0}),
+            (CHECK, {**check, "slice": 257}),
+            (CHECK, {**check, "peers": 0}),
+            (CHECK, {**check, "peers": 2**32 - 1}),
+            (CHECK, {**check, "peer": 1}),
+            (CHECK, {**check, "pattern": 3}),
+            (CHECK, {**check, "op": 2})]:
+        address = free_port()
+        listener = start("--listen", address)
+        with connection(address) as peer:
+            assert is_answered(peer, request(HELLO, peers=1))
+            assert is_answered(peer, request(POOLS, pool=1 << 20, memories=3))
+            assert is_answered(peer, request(FILL, memory=1, fill=9))
+            # That nothing was moved is wrong, but can be asked for.
+            assert is_answered(peer, request(CHECK, **check)) is False
+            assert is_answered(peer, request(what, **wrong)) is None, (what, wrong)
+        out, err = end(listener, 1)
+        assert out == "" and "is not dt_perf of this version" in err, (what, wrong, err)
+        assert err.count("\n") == 1, err
+    # Memory stays as long as something uses it.
+    address = free_port()
+    listener = start("--listen", address)
+    with connection(address) as peer:
+        pools = request(POOLS, pool=1 << 20, memories=3)
+        assert is_answered(peer, request(HELLO, peers=1)) and is_answered(peer, pools)
+        assert is_answered(peer, request(OPEN, subject=1, **blocks))
+        assert is_answered(peer, request(CLOSE)) and is_answered(peer, pools)
+        assert is_answered(peer, request(OPEN, subject=1, **blocks))
+        assert is_answered(peer, pools) is None
+    end(listener, 1)
+
+
+def silent():
+    """Who says nothing, or not enough, does not keep the listener from its initiator."""
+    address = free_port()
+    listener = start("--listen", address)
+    with connection(address), connection(address) as hasty:
+        hasty.sendall(request(HELLO, peers=7)[:100])
+        hasty.close()
+        status, out, err = connect_to(address, "--json", "--subjects", "local", *SMALL)
+        assert status == 0 and err == "", err
+        check_transfers(json.loads(out), ["local"])
+        out, err = end(listener)
+        assert out == "" and err == ""
+
+
 def refused():
     for arguments, sentence in [
             (["--bogus"], 'there is no option "--bogus"'),
@@ -181,6 +287,8 @@ def refused():
             (["--blocks", "-1"], '--blocks is "-1", but must be'),
             (["--pool=1X"], '--pool is "1X", but must be'),
             (["--blocks", "1,,2"], '--blocks is "", but must be'),
+            (["--seed="], '--seed is "", but must be'),
+            (["--seed", "1" * 40], f'--seed is "{"1" * 40}", but must be'),
             (["--rounds"], "--rounds needs a value"),
             (["--verify=yes"], "--verify takes no value"),
             (["--seconds", "nan"], '--seconds is "nan", but must be'),
@@ -188,6 +296,7 @@ def refused():
             (["--test", "idle", "--subjects", "memcpy"], "none of the --subjects"),
             (["--test", "idle", "--peers", "2"], "--test idle has one target"),
             (["--listen", "1", "--json"], "--listen takes no other option"),
+            (["--quiet", "--listen=1"], "--listen takes no other option"),
             (["--pool", "1M"], "has room for 16 blocks of 64 KiB at each, but a transfer has 256"),
             (["--pool", "1024G"], "this needs 5 TiB of memory"),
             (["--connect", "127.0.0.1:1"], "cannot connect to 127.0.0.1:1"),

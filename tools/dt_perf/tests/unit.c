@@ -134,6 +134,61 @@ static void wrong_bytes_are_found(enum memory memory)
     pool_free(&pool);
 }
 
+/* A system with a thousand targets has a thousand pools. */
+static void pools_take_what_they_say(void)
+{
+    const uint64_t sizes[] = {1, 16 << 10, (2 << 20) - 1, 2 << 20, 5000001};
+    char text[256];
+
+    CHECK(pool_takes(16 << 10) < 1 << 20);
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        struct pool pool;
+        CHECK(pool_make(&pool, REGION, sizes[i], false, text, sizeof text));
+        CHECK(pool.mapped_bytes == pool_takes(sizes[i]));
+        CHECK(sizes[i] < 2 << 20 || (uintptr_t)pool.base % (2 << 20) == 0);
+        CHECK(pool_guards_hold(&pool));
+        pool_free(&pool);
+    }
+}
+
+static struct row *row_with_rounds(struct result *result, enum subject subject, uint32_t rounds)
+{
+    struct row *row = result_row(result, subject, NULL);
+    for (uint32_t i = 0; i < rounds; i++)
+        row->round[i].value[GB_PER_S] = 1;
+    return row;
+}
+
+/* A subject that cannot do one block size has figures of the others. */
+static void only_rows_without_figures_go_away(void)
+{
+    struct results results = {0};
+    struct result *one = results_add(&results, TRANSFER, 2);
+    struct result *other = results_add(&results, TRANSFER, 2);
+
+    row_with_rounds(one, LOCAL, 2);
+    row_with_rounds(one, NIXL, 2);
+    row_with_rounds(other, LOCAL, 1);
+    row_with_rounds(other, MEMCPY, 2);
+    results_missing(&results, NIXL, "not with such blocks");
+    results_missing(&results, NIXL, "not with such blocks");
+    results_missing(&results, NIXL, "not with others");
+    results_finish(&results);
+    CHECK(one->rows == 2 && one->row[1].subject == NIXL);
+    CHECK(other->rows == 1 && other->row[0].subject == MEMCPY);
+    CHECK(results.missing_count == 2);
+    results_free(&results);
+}
+
+static void ucx_is_known_by_its_transports(void)
+{
+    CHECK(ucx_copies_by_kernel(NULL) && ucx_copies_by_kernel("") && ucx_copies_by_kernel("all"));
+    CHECK(ucx_copies_by_kernel("tcp,cma") && ucx_copies_by_kernel("sm"));
+    CHECK(!ucx_copies_by_kernel("tcp") && !ucx_copies_by_kernel("tcp,self"));
+    CHECK(ucx_copies_by_kernel("^tcp") && ucx_copies_by_kernel("^xpmem"));
+    CHECK(!ucx_copies_by_kernel("^cma") && !ucx_copies_by_kernel("^xpmem,sm"));
+}
+
 int main(void)
 {
     times_are_within_one_percent();
@@ -143,5 +198,8 @@ int main(void)
     touched_pairs_are_those_of_whole_transfers();
     wrong_bytes_are_found(ORDINARY);
     wrong_bytes_are_found(REGION);
+    pools_take_what_they_say();
+    only_rows_without_figures_go_away();
+    ucx_is_known_by_its_transports();
     return 0;
 }
