@@ -94,7 +94,7 @@ static void check_destination_here(struct bench *bench, enum subject subject, ui
 static void check_targets(struct bench *bench, enum subject subject, uint64_t sent)
 {
     struct links *links = bench->job->links;
-    uint32_t bad;
+    uint32_t bad = 0;
     struct request request = {.what = CHECK,
                               .memory = memory_of(subject),
                               .op = bench->shape.op,

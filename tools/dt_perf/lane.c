@@ -15,7 +15,7 @@ void lane_failed(struct lane *lane, const char *what)
 
 static bool open_targets(struct lane *lane, const struct lanes_setup *setup, char *why, size_t cap)
 {
-    uint32_t bad;
+    uint32_t bad = 0;
     struct request request = {.what = OPEN,
                               .subject = lane->subject,
                               .num_blocks = setup->peer_blocks,

@@ -169,7 +169,7 @@ bool links_ask(struct links *links, struct request request, uint32_t *bad)
 
 void links_must(struct links *links, struct request request)
 {
-    uint32_t bad;
+    uint32_t bad = 0;
     if (!links_ask(links, request, &bad))
         die("target %u: %s", bad, links->reply[bad].text);
 }
