@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::backend::ConnId;
-use crate::kept::{relax_empty, relax_map};
+use crate::kept::{relax_map, relax_queue};
 use crate::ledger::XferId;
 
 /// All messages of one transport that are not on their way yet.
@@ -82,7 +82,7 @@ impl Outgoing {
         if let Some(mut line) = self.waiting.remove(&conn)
             && self.spare_lines.len() < KEPT_LINES
         {
-            relax_empty(&mut line);
+            relax_queue(&mut line);
             self.spare_lines.push(line);
         }
         None
