@@ -106,8 +106,9 @@ impl Outgoing {
         }
     }
 
-    /// Appends the connections that messages may wait for, in the order in which they were made.
+    /// Puts the connections that messages may wait for into a list, in the order in which they were made.
     pub fn conns(&self, conns: &mut Vec<ConnId>) {
+        conns.clear();
         conns.extend(self.waiting.keys());
         conns.sort_unstable();
     }
