@@ -41,19 +41,21 @@ static size_t sum_of(const char *name, const char *key)
     return sum;
 }
 
-/* What the library does, without it. */
+/* What the library does, without it: as many huge pages as the tests need. */
 static bool kernel_can(void)
 {
+    const size_t len = PAGES * HUGE_PAGE;
     int fd = memfd_create("probe", MFD_CLOEXEC);
-    CHECK(fd >= 0 && ftruncate(fd, 2 * (off_t)HUGE_PAGE) == 0);
-    uint8_t *base = mmap(NULL, 2 * HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)len) == 0);
+    uint8_t *base = mmap(NULL, len + HUGE_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(base != MAP_FAILED);
-    uintptr_t up = -(uintptr_t)base & (HUGE_PAGE - 1);
-    void *huge = mmap(base + up, HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-    CHECK(huge == base + up);
-    bool can = madvise(huge, 4096, MADV_POPULATE_WRITE) == 0
-               && madvise(huge, HUGE_PAGE, MADV_COLLAPSE) == 0;
-    CHECK(munmap(base, 2 * HUGE_PAGE) == 0 && close(fd) == 0);
+    uint8_t *huge = base + (-(uintptr_t)base & (HUGE_PAGE - 1));
+    CHECK(mmap(huge, len, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == huge);
+    bool can = true;
+    for (size_t at = 0; can && at < len; at += HUGE_PAGE)
+        can = madvise(huge + at, 4096, MADV_POPULATE_WRITE) == 0
+              && madvise(huge + at, HUGE_PAGE, MADV_COLLAPSE) == 0;
+    CHECK(munmap(base, len + HUGE_PAGE) == 0 && close(fd) == 0);
     return can;
 }
 
@@ -121,7 +123,7 @@ int main(int argc, char **argv)
     child_main(argc, argv, roles);
     no_machine_has_so_much();
     if (!kernel_can()) {
-        test_skipped("huge pages of dt_region_alloc: this kernel cannot collapse pages of a memfd; Linux 6.1 "
+        test_skipped("huge pages of dt_region_alloc: this kernel cannot collapse the pages of a memfd; Linux 6.1 "
                      "or newer can, with memory that is not in pieces");
         return 0;
     }

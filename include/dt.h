@@ -115,8 +115,8 @@
  *     dt_base_addr and the other accessors   any, any thread    nothing
  *     dt_destroy                             last use, alone    about 1 s, see there
  *     dt_set_log_callback                    -                  callbacks that are running
- *     dt_create, dt_region_alloc,            -                  the operating system
- *       dt_region_free
+ *     dt_create, dt_region_free              -                  the operating system
+ *     dt_region_alloc                        -                  that, for 5 s at most
  *     dt_status_str, dt_xfer_state_str,      -                  nothing
  *       dt_last_error, dt_version,
  *       fingerprints
@@ -1146,7 +1146,8 @@ dt_status dt_poll(struct dt_transport *t,
  * Polls as dt_poll does until something was reported or the time has run out. Other threads may
  * use the transport meanwhile. With cap 0 it returns when there is something to report.
  *
- * It sleeps between polls, the longer the less has happened; waiting costs less than 1 % of a core.
+ * It sleeps between polls, the longer the less has happened: from a second after the last news on, and
+ * with nothing in flight, waiting costs less than 1 % of a core.
  * With NIXL over sockets, what a peer begins after a second of silence can wait 10 ms for this side.
  *
  * @param t           the transport.
@@ -1504,9 +1505,10 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
  * the calling thread's memory comes from; that takes as long as to write all of it once. The
  * exceptions: what is left after five seconds, all of a region larger than half of the memory that
  * the system or a control group has left, what would take more than that together with others, the
- * last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1).
- * Such pages are small, and are taken when they are touched first: if there are none left then, the
- * system ends a process, and no call can tell.
+ * last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1)
+ * or refuse memory. Such pages are small, and are taken when they are touched first: if there are
+ * none left then, the system ends a process, and no call can tell. Where the kernel finds no huge
+ * pages, because its memory is in pieces, small ones are taken at once.
  *
  * Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
  * transport uses them any more.

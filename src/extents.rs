@@ -208,12 +208,22 @@ impl Cursor {
 
     /// The next piece of at most `max` bytes (`max` is not 0), or `None` at the end.
     pub fn next_piece(&mut self, max: u64) -> Option<Piece> {
+        self.next_piece_cut(max, |_, most| most)
+    }
+
+    /// As [`next_piece`](Self::next_piece), but a piece that is not the rest of its run is as long as
+    /// `cut` says, given its local offset and the most that it may be; `None` when that is nothing.
+    pub fn next_piece_cut(&mut self, max: u64, cut: impl FnOnce(u64, u64) -> u64) -> Option<Piece> {
         let run = self.runs.get(self.at)?;
         let block_len = self.remote.block_len();
         let left = u64::from(run.blocks) * block_len - self.done_in_run;
-        let len = left.min(max);
+        let local = u64::from(run.local) * block_len + self.done_in_run;
+        let len = if left <= max { left } else { cut(local, max) };
+        if len == 0 {
+            return None;
+        }
         let piece = Piece {
-            local: u64::from(run.local) * block_len + self.done_in_run,
+            local,
             remote: self.remote.offset(run.remote) + self.done_in_run,
             len,
         };

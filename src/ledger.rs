@@ -184,6 +184,7 @@ impl Ledger {
     /// was known before.
     pub fn end(&mut self, id: XferId, result: Result<(), Status>) -> Option<ConnId> {
         if let Some(conn) = self.draining.remove(&id) {
+            relax_map(&mut self.draining);
             self.counts.draining -= 1;
             return Some(conn);
         }

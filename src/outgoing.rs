@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use rustc_hash::FxHashMap;
 
 use crate::backend::ConnId;
-use crate::kept::{relax_empty, relax_map};
+use crate::kept::{relax_map, relax_queue};
 use crate::ledger::XferId;
 
 /// All messages of one transport that are not on their way yet.
@@ -82,7 +82,7 @@ impl Outgoing {
         if let Some(mut line) = self.waiting.remove(&conn)
             && self.spare_lines.len() < KEPT_LINES
         {
-            relax_empty(&mut line);
+            relax_queue(&mut line);
             self.spare_lines.push(line);
         }
         None
@@ -106,8 +106,9 @@ impl Outgoing {
         }
     }
 
-    /// Appends the connections that messages may wait for, in the order in which they were made.
+    /// Puts the connections that messages may wait for into a list, in the order in which they were made.
     pub fn conns(&self, conns: &mut Vec<ConnId>) {
+        conns.clear();
         conns.extend(self.waiting.keys());
         conns.sort_unstable();
     }

@@ -18,9 +18,10 @@ use crate::backend::local::alloc;
 /// the calling thread's memory comes from; that takes as long as to write all of it once. The
 /// exceptions: what is left after five seconds, all of a region larger than half of the memory that
 /// the system or a control group has left, what would take more than that together with others, the
-/// last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1).
-/// Such pages are small, and are taken when they are touched first: if there are none left then, the
-/// system ends a process, and no call can tell.
+/// last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1)
+/// or refuse memory. Such pages are small, and are taken when they are touched first: if there are
+/// none left then, the system ends a process, and no call can tell. Where the kernel finds no huge
+/// pages, because its memory is in pieces, small ones are taken at once.
 ///
 /// Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
 /// transport uses them any more.

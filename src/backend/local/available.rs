@@ -1,5 +1,7 @@
 //! How much memory there is to be had: what the system has left, and what the control groups of this
-//! process permit. Whoever takes more is killed, or has others killed.
+//! process permit. Whoever takes more is killed, has others killed, or is made to wait.
+//!
+//! Read by hand: the crates for control groups manage them, or look at one and not at those above it.
 
 use std::fs::read_to_string;
 use std::path::{Path, PathBuf};
@@ -30,19 +32,20 @@ fn value(text: &str, key: &str) -> Option<u64> {
 
 /// The files of one version of control groups.
 struct Names {
-    limit: &'static str,
+    /// The least of them counts.
+    limits: &'static [&'static str],
     usage: &'static str,
     /// In memory.stat: what is used, but given up when asked for.
     cache: &'static str,
 }
 
 const V1: Names = Names {
-    limit: "memory.limit_in_bytes",
+    limits: &["memory.limit_in_bytes"],
     usage: "memory.usage_in_bytes",
     cache: "total_inactive_file",
 };
 const V2: Names = Names {
-    limit: "memory.max",
+    limits: &["memory.max", "memory.high"],
     usage: "memory.current",
     cache: "inactive_file",
 };
@@ -76,9 +79,9 @@ fn least(mount: &Path, group: &str, names: &Names) -> Option<u64> {
 
 fn left(group: &Path, names: &Names) -> Option<u64> {
     let read = |name: &str| read_to_string(PathBuf::from(group).join(name)).ok();
-    let number = |name| read(name)?.trim().parse::<u64>().ok();
+    let number = |name: &str| read(name)?.trim().parse::<u64>().ok();
     // "max" is no number.
-    let limit = number(names.limit)?;
+    let limit = names.limits.iter().copied().filter_map(number).min()?;
     let cache = read("memory.stat").and_then(|stat| value(&stat, names.cache));
     let used = number(names.usage)?.saturating_sub(cache.unwrap_or(0));
     Some(limit.saturating_sub(used))
@@ -133,6 +136,12 @@ mod tests {
                 ("a/b/memory.current", "100\n"),
                 ("a/b/c/memory.max", "max\n"),
                 ("a/b/c/memory.current", "100\n"),
+                ("high/memory.max", "max\n"),
+                ("high/memory.high", "300\n"),
+                ("high/memory.current", "100\n"),
+                ("higher/memory.max", "200\n"),
+                ("higher/memory.high", "300\n"),
+                ("higher/memory.current", "100\n"),
                 ("full/memory.max", "10\n"),
                 ("full/memory.current", "11\n"),
             ],
@@ -140,6 +149,8 @@ mod tests {
         let left = |membership| in_groups(&mount.0, membership);
         assert_eq!(left("0::/a/b/c\n"), Some(350));
         assert_eq!(left("0::/a\n"), Some(350));
+        assert_eq!(left("0::/high\n"), Some(200));
+        assert_eq!(left("0::/higher\n"), Some(100));
         assert_eq!(left("0::/full\n"), Some(0));
         assert_eq!(left("0::/\n"), None);
         assert_eq!(left("0::/elsewhere\n"), None);

@@ -21,6 +21,10 @@ const MADV_COLLAPSE: libc::c_int = 25;
 /// multiple of their size, and that nobody uses yet. What cannot be had, or would take more than
 /// half of what the system has left, stays without pages until it is touched.
 pub(super) fn fill(address: usize, len: usize) {
+    fill_by(address, len, collapse);
+}
+
+fn fill_by(address: usize, len: usize, collapse: impl Fn(usize, usize) -> io::Result<()>) {
     let whole = len / HUGE_PAGE * HUGE_PAGE;
     if whole == 0 {
         return;
@@ -42,12 +46,13 @@ pub(super) fn fill(address: usize, len: usize) {
         let result = match () {
             () if Instant::now() >= deadline => Err("it takes long".to_owned()),
             () if scarce() => Err("others use up memory".to_owned()),
-            () => take(address + done, CHUNK.min(whole - done)).map_err(|error| error.to_string()),
+            () => take(address + done, CHUNK.min(whole - done), &collapse)
+                .map_err(|error| error.to_string()),
         };
         if let Err(why) = result {
             log!(
                 Debug,
-                "{done} bytes of a region of {len} are in huge pages: {why}"
+                "{done} bytes of a region of {len} are taken in advance: {why}"
             );
             return;
         }
@@ -55,18 +60,32 @@ pub(super) fn fill(address: usize, len: usize) {
     }
 }
 
-fn take(address: usize, len: usize) -> io::Result<()> {
+fn take(
+    address: usize,
+    len: usize,
+    collapse: impl Fn(usize, usize) -> io::Result<()>,
+) -> io::Result<()> {
     // A page table must be there; the rest of each huge page comes with the collapse.
     for page in (address..address + len).step_by(HUGE_PAGE) {
-        // SAFETY: the caller's mapping; the advice makes a page come into being.
-        unsafe {
-            madvise(
-                page as *mut _,
-                page_size() as usize,
-                Advice::LinuxPopulateWrite,
-            )?
-        };
+        populate(page, page_size() as usize)?;
     }
+    match collapse(address, len) {
+        // This kernel cannot.
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(error),
+        // Its memory is in pieces, or a page is in use for a moment. There is enough of it: the caller
+        // has just looked.
+        Err(_) => populate(address, len),
+        Ok(()) => Ok(()),
+    }
+}
+
+fn populate(address: usize, len: usize) -> io::Result<()> {
+    // SAFETY: the caller's mapping; the advice makes pages come into being.
+    unsafe { madvise(address as *mut _, len, Advice::LinuxPopulateWrite)? };
+    Ok(())
+}
+
+fn collapse(address: usize, len: usize) -> io::Result<()> {
     // SAFETY: as above; the advice changes nothing but the size of pages.
     match unsafe { libc::madvise(address as *mut _, len, MADV_COLLAPSE) } {
         0 => Ok(()),
@@ -76,7 +95,34 @@ fn take(address: usize, len: usize) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::alloc;
+    use super::super::{alloc, mapping, memory_file};
+    use super::*;
+    use std::cell::Cell;
+
+    /// One piece that the kernel refuses to collapse does not end it, a kernel that cannot does.
+    #[test]
+    fn what_cannot_be_collapsed_comes_in_small_pages() {
+        let len = CHUNK + HUGE_PAGE;
+        for (errno, calls, taken) in [
+            (libc::EAGAIN, 2, len),
+            (libc::EBUSY, 2, len),
+            (libc::ENOMEM, 2, len),
+            (libc::EINVAL, 1, CHUNK / HUGE_PAGE * page_size() as usize),
+        ] {
+            let file = memory_file::create("test", "dt-test", len as u64).unwrap();
+            let address = mapping::map_aligned(&file, 0, len).unwrap();
+            let called = Cell::new(0);
+            fill_by(address, len, |_, _| {
+                called.set(called.get() + 1);
+                Err(io::Error::from_raw_os_error(errno))
+            });
+            assert_eq!(called.get(), calls);
+            let blocks = rustix::fs::fstat(&file).unwrap().st_blocks;
+            assert_eq!(blocks as usize * 512, taken);
+            // SAFETY: mapped above, and nobody refers to it.
+            unsafe { mapping::unmap(address, len) };
+        }
+    }
 
     /// Nobody is frightened by a size that no memory is behind.
     #[test]

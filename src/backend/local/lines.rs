@@ -14,10 +14,11 @@ use super::copy::Stretch;
 pub(super) const LINE: usize = 64;
 
 /// How one kind of processor moves lines.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
+#[cfg_attr(test, derive(Debug))]
 pub(super) struct Mover {
     /// For messages.
-    #[cfg_attr(not(test), allow(dead_code))]
+    #[cfg(test)]
     pub(super) name: &'static str,
     pair: unsafe fn(Stretch, Stretch, usize),
     finish: fn(),
@@ -80,6 +81,7 @@ mod x86 {
     use super::{LINE, Mover, Stretch};
 
     pub(super) const AVX2: Mover = Mover {
+        #[cfg(test)]
         name: "AVX2",
         pair: avx2,
         finish: sfence,
@@ -135,6 +137,7 @@ mod aarch64 {
     use super::{Mover, Stretch};
 
     pub(super) const STNP: Mover = Mover {
+        #[cfg(test)]
         name: "STNP",
         pair: stnp,
         // dmb ish, for which these stores are like any.

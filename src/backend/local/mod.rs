@@ -89,8 +89,9 @@ const INLINE_RUNS: usize = 16;
 const WATCHED: usize = 16;
 /// How many deaths the kernel tells of at once.
 const DEATHS: usize = 16;
-/// A peer that was seen alive is believed to be so for this long: to look again takes system calls, more
-/// of them than a small transfer. No process ends, and is known to have ended, so quickly.
+/// A peer that was seen alive is believed to be so for this long: to look again takes system calls, which
+/// cost more than a small transfer. So much later than its death a transfer may still succeed, into
+/// memory that nobody has any more.
 const BELIEVED: Duration = Duration::from_micros(20);
 /// How long a waiting caller may sleep when all that can happen is that a peer goes.
 const IDLE: Duration = Duration::from_millis(50);
@@ -312,10 +313,10 @@ impl Local {
         let mut result = Ok(());
         if peer.follows_process() || (seen.round != self.round && !seen.is_recent(now)) {
             result = peer.check_program();
-            *seen = Seen {
-                at: now,
-                round: self.round,
-            };
+            if result.is_ok() {
+                seen.at = now;
+            }
+            seen.round = self.round;
         }
         let result =
             result.and_then(|()| peer.step(self.memory, transfer.direction, &mut transfer.cursor));
@@ -422,8 +423,11 @@ impl Backend for Local {
         let mut result = if seen.is_recent(time) && !peer.follows_process() {
             peer.check_gate()
         } else {
-            seen.at = time;
-            peer.check()
+            let checked = peer.check();
+            if checked.is_ok() {
+                seen.at = time;
+            }
+            checked
         };
         if now {
             // So little is moved in one step.

@@ -9,7 +9,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::backend::{ConnId, Direction, Event, OpId};
 use crate::error::{Error, Result};
 use crate::extents::{Cursor, Runs, Spare};
-use crate::kept::{Line, relax_empty, relax_map};
+use crate::kept::{Line, relax_map, relax_queue, relax_set};
 
 /// A transfer that is not finished.
 #[derive(Debug)]
@@ -148,6 +148,8 @@ impl Queue {
                 Event::Ended { op, .. } => ended.contains(op),
                 Event::Lost { .. } => true,
             });
+            relax_queue(&mut self.news);
+            relax_set(&mut self.ended);
         }
     }
 
@@ -191,8 +193,9 @@ impl Queue {
             }
             events.push(event);
         }
-        relax_empty(&mut self.news);
+        relax_queue(&mut self.news);
         debug_assert!(self.ended.is_empty());
+        relax_set(&mut self.ended);
     }
 }
 
@@ -292,6 +295,23 @@ mod tests {
                 }
             ]
         ));
+    }
+
+    #[test]
+    fn news_of_a_burst_leave_no_memory_behind() {
+        let mut queue = Queue::default();
+        for told in [true, false] {
+            for op in 0..100_000 {
+                queue.ended(OpId(op), Ok(()));
+            }
+            if told {
+                assert_eq!(events(&mut queue).len(), 100_000);
+            } else {
+                (0..100_000).for_each(|op| queue.stop(OpId(op)));
+            }
+            let kept = queue.ended.capacity().max(queue.news.capacity());
+            assert!(kept < 10_000, "{kept}");
+        }
     }
 
     proptest! {

@@ -3,7 +3,7 @@
 //! Where two of them have the same block as destination, one of the blocks is found there, not a
 //! mixture. The two run at one pace, so one stays ahead of the other all the way; where they are level,
 //! the one that began later is written second. That holds as long as blocks are cut in the same places
-//! wherever they come, and have their ends together with their lines: see [`Queue::push`].
+//! wherever they come, and have their ends together with their lines: see [`Queue::push`] and [`cut`].
 
 use super::copy::Stretch;
 use super::lines::{LINE, Mover, prefetch};
@@ -24,6 +24,13 @@ const AHEAD: usize = 4;
 pub(super) fn suitable(total_bytes: u64, block_len: u64) -> Option<Mover> {
     let suits = total_bytes > WARM_BYTES && block_len >= LEAST_BLOCK;
     suits.then(Mover::find).flatten()
+}
+
+/// The length of a piece of a run that a step ends with, at most `most`; `at` as in [`Queue::push`]. It
+/// ends where `push` would cut it, too: else the rest of a block would be left to the next step, and the
+/// same block be written as a whole in this one. 0: nothing fits.
+pub(super) fn cut(at: u64, most: u64, block_len: u64) -> u64 {
+    most.saturating_sub((at + most) % block_len % PART)
 }
 
 /// The copies of one step.

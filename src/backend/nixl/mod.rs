@@ -60,7 +60,7 @@ use self::signals::LargeFilesFail;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::{Piece, Runs, Spare};
-use crate::kept::relax_map;
+use crate::kept::{relax_list, relax_map};
 use crate::layout::Layout;
 use crate::log::log;
 use crate::process::Home;
@@ -523,6 +523,7 @@ impl Backend for Nixl {
             }
         }
         events.append(&mut self.pending);
+        relax_list(&mut self.pending);
         if events.len() > before {
             self.pace.news(now);
         }
