@@ -171,7 +171,7 @@ perf in-flight --test=in-flight --subjects="$ours,nixl-raw"
 perf idle --test=idle --subjects=local,nixl "${rest[@]}"
 # What it costs to have more of something; a later --pool is the one that counts.
 # So many runs are queued: fewer have moved when their submission returns, and then nothing is in flight.
-queued=(--block-size=256 --blocks=32)
+queued=(--block-size=256 --blocks=20)
 perf scaling-depth "${curve[@]}" --depth="$depths" "${queued[@]}" --subjects="$ours"
 for count in "${peers[@]}"; do
     perf "scaling-peers-$count" "${curve[@]}" --pool=16M --peers="$count" "${queued[@]}" --depth=64 \

@@ -4,8 +4,8 @@ from results import spread
 
 # (how the runs are called, what grows, the title, what the time is divided by)
 CURVES = (
-    ("scaling-depth", "depth", "Transfers in flight, of 32 blocks of 256 bytes", "transfer"),
-    ("scaling-peers", "peers", "Peers; 64 in flight, of 32 blocks of 256 bytes", "transfer"),
+    ("scaling-depth", "depth", "Transfers in flight, of 20 blocks of 256 bytes", "transfer"),
+    ("scaling-peers", "peers", "Peers; 64 in flight, of 20 blocks of 256 bytes", "transfer"),
     ("scaling-blocks", "blocks", "Blocks of 256 bytes in one transfer", "block"),
     ("scaling-region", "pool_bytes", "Region, transfers of 16 blocks of 4 KiB", "transfer"),
 )
