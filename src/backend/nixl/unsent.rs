@@ -136,7 +136,7 @@ impl EventSets {
 /// `None`: the system does not say.
 fn event_sets() -> Option<BTreeSet<RawFd>> {
     let mut found = BTreeSet::new();
-    for entry in read_dir("/proc/self/fd").ok()? {
+    for entry in read_dir("/proc/thread-self/fd").ok()? {
         let path = entry.ok()?.path();
         let is_set = read_link(&path).is_ok_and(|to| to == Path::new("anon_inode:[eventpoll]"));
         let number = path
@@ -157,7 +157,7 @@ struct Watched {
 }
 
 fn watched(set: RawFd) -> Vec<Watched> {
-    let text = read_to_string(format!("/proc/self/fdinfo/{set}")).unwrap_or_default();
+    let text = read_to_string(format!("/proc/thread-self/fdinfo/{set}")).unwrap_or_default();
     text.lines().filter_map(|line| parse(set, line)).collect()
 }
 
