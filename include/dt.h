@@ -260,7 +260,9 @@ enum dt_backend
  {
     /**
      * The environment variable DT_BACKEND decides ("local" or "nixl"); where it is not set, NIXL
-     * if it can be loaded, else LOCAL. The log says at level info which one it is, and why.
+     * if it can be loaded, else LOCAL. The log says at level info which one it is, and why; it
+     * warns (DT_LOG_WARN) when it is LOCAL though nixl_lib_dir or DT_NIXL_LIB_DIR names a place
+     * for NIXL.
      */
     DT_BACKEND_AUTO = 0,
     /**
@@ -383,8 +385,8 @@ typedef struct dt_options {
      */
     const char *config_json;
     /**
-     * NIXL: folder of libnixl_capi.so. NULL: the environment variable DT_NIXL_LIB_DIR, else the
-     * path that the dynamic loader searches.
+     * NIXL: folder of libnixl_capi.so, or that file. NULL or "": the environment variable
+     * DT_NIXL_LIB_DIR, else the path that the dynamic loader searches.
      */
     const char *nixl_lib_dir;
     /**

@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
+//! - `place`, `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
 //!   process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
@@ -37,6 +37,7 @@ mod mail;
 mod metadata;
 mod pace;
 mod piece;
+mod place;
 mod room;
 mod signals;
 mod unsent;
@@ -56,6 +57,7 @@ use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
+pub use self::place::Place;
 use self::signals::LargeFilesFail;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
@@ -69,7 +71,8 @@ use crate::region::{LocalRegion, Region};
 /// How to find and run NIXL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NixlConfig {
-    /// Folder of `libnixl_capi.so`; `None`: `$DT_NIXL_LIB_DIR`, else the loader's path.
+    /// Folder of `libnixl_capi.so`, or the file; `None` or empty: `$DT_NIXL_LIB_DIR`, else the loader's
+    /// path.
     pub lib_dir: Option<String>,
     /// NIXL's plugin; `None`: "UCX".
     pub plugin: Option<String>,
@@ -82,6 +85,11 @@ pub struct NixlConfig {
 impl NixlConfig {
     fn plugin(&self) -> &str {
         self.plugin.as_deref().unwrap_or("UCX")
+    }
+
+    /// Where somebody has said that NIXL is.
+    pub fn place(&self) -> Option<Place> {
+        Place::named(self.lib_dir.as_deref())
     }
 }
 
