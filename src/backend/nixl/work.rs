@@ -95,7 +95,9 @@ impl Nixl {
         {
             log!(
                 Warn,
-                "the NIXL agent {} has answered nothing for {} s: either it does not call the library (over sockets                  a target has to call dt_poll or dt_wait regularly, or to set progress_thread), or its process                  stands still, or it cannot be reached",
+                "the NIXL agent {} has answered nothing for {} s: either it does not call the library (over sockets \
+                 a target has to call dt_poll or dt_wait regularly, or to set progress_thread), or its process \
+                 stands still, or it cannot be reached",
                 Quoted(&lane.agent),
                 LONG.as_secs()
             );
