@@ -17,6 +17,9 @@ say "cargo fmt"
 cargo fmt --check
 say "cargo clippy"
 cargo clippy --all-targets --locked -- -D warnings
+say "third-party notices"
+scripts/notices.py | diff -u THIRD_PARTY_NOTICES - ||
+    die "the notices are not those of Cargo.lock: scripts/notices.py > THIRD_PARTY_NOTICES"
 say "cargo test"
 cargo test --locked 2>&1 | tee build/cargo-test.log
 say "release library"
