@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
-need_tools cc c++ make nm cmake valgrind python3 clang
+need_tools cc c++ make nm cmake pkg-config valgrind python3 clang
 need_libclang
 need_rust fmt clippy
 need_nixl
