@@ -11,6 +11,10 @@ prefix=$work/prefix
 consumers=$source/c_tests/install
 : "${CARGO_TARGET_DIR:?must name the folder that has the library, for all of it is built else}"
 
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$source/Cargo.toml")
+IFS=. read -r major minor _ <<< "$version"
+soname=libdatatransport.so.$major
+
 fail() { printf '%s\n' "$what: $*" >&2; exit 1; }
 
 # An empty folder of its own.
@@ -29,7 +33,7 @@ moves_a_block() {
 
 # uses PROGRAM LIBRARY: it is this file that the loader takes.
 uses() {
-    ldd "$1" | grep -F "libdatatransport.so.0 => $2" > /dev/null || fail "$1 does not use $2: $(ldd "$1")"
+    ldd "$1" | grep -F "$soname => $2" > /dev/null || fail "$1 does not use $2: $(ldd "$1")"
 }
 
 has_it_inside() {
@@ -44,13 +48,13 @@ listed() {
     done
     # shellcheck disable=SC2086 # one word for each header
     printf '%s\n' bin/dt_perf $headers "$2"/cmake/datatransport/datatransport-config{,-version}.cmake \
-        "$2"/libdatatransport.{a,so,so.0,so.0.1.0} "$2"/pkgconfig/datatransport{,-static}.pc \
+        "$2"/libdatatransport.{a,so,"so.$major","so.$version"} "$2"/pkgconfig/datatransport{,-static}.pc \
         share/doc/datatransport/{CHANGELOG.md,LICENSE,THIRD_PARTY_NOTICES,examples/minimal.c} \
         share/man/man1/dt_perf.1 | LC_ALL=C sort > wanted
     (cd "$1" && find . ! -type d -printf '%P\n') | LC_ALL=C sort | diff -u wanted - ||
         fail "this is not what should be in $1"
-    [ "$(readlink "$1/$2/libdatatransport.so")" = libdatatransport.so.0 ] &&
-        [ "$(readlink "$1/$2/libdatatransport.so.0")" = libdatatransport.so.0.1.0 ] ||
+    [ "$(readlink "$1/$2/libdatatransport.so")" = "$soname" ] &&
+        [ "$(readlink "$1/$2/$soname")" = "libdatatransport.so.$version" ] ||
         fail "the links in $1/$2 are wrong"
 }
 
@@ -60,7 +64,7 @@ configure() {
     shift
     mkdir -p source
     cp "$consumers/consumer/CMakeLists.txt" "$source/examples/minimal.c" source
-    cmake -S source -B "$name" "$@" > log 2>&1
+    cmake -S source -B "$name" -DWANTED="$major.$minor" "$@" > log 2>&1
 }
 
 # builds PREFIX [LANGUAGE...]: the consumer that has found it there has working programs in these.
@@ -68,11 +72,11 @@ builds() {
     local there=$1 language
     shift
     configure build -DCMAKE_PREFIX_PATH="$there" -DLANGUAGES="$(IFS=';'; echo "${*^^}")" || fail "$(cat log)"
-    grep -q '^-- found 0[.]1[.]0$' log || fail "$(cat log)"
+    grep -qxF -e "-- found $version" log || fail "$(cat log)"
     cmake --build build > log 2>&1 || fail "$(cat log)"
     for language in "$@"; do
         moves_a_block "build/${language}_datatransport"
-        uses "build/${language}_datatransport" "$there/lib/libdatatransport.so.0"
+        uses "build/${language}_datatransport" "$there/lib/$soname"
         moves_a_block "build/${language}_datatransport_static"
         has_it_inside "build/${language}_datatransport_static"
     done
@@ -81,7 +85,7 @@ builds() {
 # refused WANTED WORD: find_package(datatransport WANTED) fails with this word.
 refused() {
     ! configure refused -DCMAKE_PREFIX_PATH="$prefix" -DLANGUAGES=NONE -DWANTED="$1" ||
-        fail "0.1.0 is taken for $1"
+        fail "$version is taken for $1"
     grep -qF "$2" log || fail "nothing says why $1 is refused: $(cat log)"
     rm -rf refused
 }
@@ -104,9 +108,9 @@ install)
     ;;
 pkg_config)
     export PKG_CONFIG_PATH=$prefix/lib/pkgconfig
-    [ "$(pkg-config --modversion datatransport)" = 0.1.0 ] || fail "the version is wrong"
-    pkg-config --atleast-version=0.1 datatransport || fail "0.1.0 is not at least 0.1"
-    ! pkg-config --atleast-version=0.2 datatransport || fail "0.1.0 is at least 0.2"
+    [ "$(pkg-config --modversion datatransport)" = "$version" ] || fail "the version is wrong"
+    pkg-config --atleast-version="$major.$minor" datatransport || fail "$version is older than itself"
+    ! pkg-config --atleast-version="$major.$((minor + 1))" datatransport || fail "$version is newer than itself"
     flags="$(pkg-config --cflags --libs datatransport) -Wl,-rpath,$(pkg-config --variable=libdir datatransport)"
     static=$(pkg-config --cflags --libs datatransport-static)
     warnings='-Wall -Wextra -Wpedantic -Werror'
@@ -119,7 +123,7 @@ pkg_config)
     done
     for language in c cpp; do
         moves_a_block "./${language}_flags"
-        uses "./${language}_flags" "$(pkg-config --variable=libdir datatransport)/libdatatransport.so.0"
+        uses "./${language}_flags" "$(pkg-config --variable=libdir datatransport)/$soname"
         moves_a_block "./${language}_static"
         has_it_inside "./${language}_static"
     done
@@ -147,9 +151,9 @@ END
     ;;
 find_package)
     builds "$prefix" c
-    refused 0.2 'version: 0.1.0'
-    refused 1.0 'version: 0.1.0'
-    refused '0.1 COMPONENTS rdma' 'it has no components, and so no "rdma"'
+    refused "$major.$((minor + 1))" "version: $version"
+    refused "$((major + 1)).0" "version: $version"
+    refused "$major.$minor COMPONENTS rdma" 'it has no components, and so no "rdma"'
     ;;
 moved_prefix)
     mkdir elsewhere
@@ -160,7 +164,7 @@ moved_prefix)
     [ "$(PKG_CONFIG_PATH=$moved/lib/pkgconfig pkg-config --cflags datatransport |
         xargs -n 1 | sed -n 's/^-I//p' | xargs realpath)" = "$moved/include" ] ||
         fail "pkg-config names another folder"
-    uses "$moved/bin/dt_perf" "$moved/bin/../lib/libdatatransport.so.0"
+    uses "$moved/bin/dt_perf" "$moved/bin/../lib/$soname"
     ;;
 subdirectory)
     mkdir source
@@ -187,7 +191,7 @@ packager)
         "$program" --pool 4M --rounds 1 --transfers 4 --blocks 4 --subjects local --verify > out 2>&1 ||
             fail "$program has failed: $(cat out)"
     done
-    uses "$PWD/dest/usr/bin/dt_perf" "$PWD/dest/usr/bin/../lib64/libdatatransport.so.0"
+    uses "$PWD/dest/usr/bin/dt_perf" "$PWD/dest/usr/bin/../lib64/$soname"
     cc -D_GNU_SOURCE "$source/examples/minimal.c" -o minimal -Wl,-rpath,"$PWD/dest/usr/lib64" \
         $(PKG_CONFIG_PATH=$PWD/dest/usr/lib64/pkgconfig pkg-config --cflags --libs datatransport)
     moves_a_block ./minimal
