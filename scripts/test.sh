@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
-need_tools cc c++ make nm cmake valgrind python3 clang
+need_tools cc c++ make nm cmake pkg-config valgrind python3 clang
 need_libclang
 need_rust fmt clippy
 need_nixl
@@ -17,6 +17,9 @@ say "cargo fmt"
 cargo fmt --check
 say "cargo clippy"
 cargo clippy --all-targets --locked -- -D warnings
+say "third-party notices"
+scripts/notices.py | diff -u THIRD_PARTY_NOTICES - ||
+    die "the notices are not those of Cargo.lock: scripts/notices.py > THIRD_PARTY_NOTICES"
 say "cargo test"
 cargo test --locked 2>&1 | tee build/cargo-test.log
 say "release library"
