@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from types import TracebackType
 from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
@@ -70,11 +71,8 @@ class Transport:
         what lies inside one need neither. The rest is as in dt_options.
         """
         block_len = _convert.unsigned("block_len", block_len)
-        view = _bytes_of(memory)
+        view, address = _bytes_of(memory)
         blocks = _count_blocks(view.nbytes, block_len, num_blocks)
-        # Both keep the buffer from being resized, unmapped or freed.
-        start = ctypes.c_char.from_buffer(view)
-        address = ctypes.addressof(start)
 
         options = _abi.Options()
         options.struct_size = ctypes.sizeof(options)
@@ -101,7 +99,7 @@ class Transport:
 
         out = ctypes.c_void_p()
         check(lib.dt_create(address, blocks, block_len, ctypes.byref(options), ctypes.byref(out)))
-        handle = Handle(out.value or 0, (view, start))
+        handle = Handle(out.value or 0, view)
         self._handle: Optional[Handle] = handle
         self._view: Optional[memoryview] = view
         self._block_len = block_len
@@ -350,7 +348,7 @@ class Transport:
         there are none.
         """
         most = min(_convert.unsigned("limit", limit), _MOST_AT_ONCE)
-        notifs = (_abi.Notif * max(most, 1))()
+        notifs = _room(_abi.Notif, most)
         count, used = ctypes.c_size_t(), ctypes.c_size_t()
         # Other programs over NIXL may send longer ones than that.
         room = _NAME_ROOM + _MESSAGE_MAX
@@ -385,7 +383,8 @@ class Transport:
         """Refuses new work, cancels what is in flight, and waits until nothing touches the memory.
 
         Raises Timeout if something still could when the time is over; the transport keeps the memory
-        then. Call it again, or destroy(). Once it has returned, it does nothing.
+        then. Call it again, or destroy(). Once it has returned, it does nothing. In a forked child it
+        gives back what the child has, and leaves the parent's alone.
         """
         end = _convert.deadline(timeout)
         handle = self._handle
@@ -395,6 +394,9 @@ class Transport:
         while True:
             timeout_ms = _convert.slice_of(end)
             status = handle.close(timeout_ms)
+            if status == Status.FORKED:
+                self._handle = None
+                return
             if status != Status.TIMEOUT:
                 check(status)
                 return
@@ -470,7 +472,7 @@ class Transport:
         self, peer: Optional[bytes], limit: int, timeout_ms: Optional[int]
     ) -> list[Completion]:
         most = min(_convert.unsigned("limit", limit), _MOST_AT_ONCE)
-        ended = (_abi.Completion * most)()
+        ended = _room(_abi.Completion, most)
         count = ctypes.c_size_t()
         out = ctypes.byref(count)
         if timeout_ms is None:
@@ -483,24 +485,27 @@ class Transport:
         ]
 
 
-def _bytes_of(memory: Union[Region, Buffer]) -> memoryview:
-    """All bytes of a buffer, in their order in memory."""
-    if isinstance(memory, Region):
-        return memory.view()
+def _bytes_of(memory: Union[Region, Buffer]) -> tuple[memoryview, int]:
+    """All bytes of a buffer, in their order in memory, and where they are.
+
+    As long as the view lives, the buffer cannot be resized, unmapped or freed.
+    """
     try:
-        view = memoryview(memory)
+        view = memory.view() if isinstance(memory, Region) else memoryview(memory)
     except TypeError:
         raise TypeError(
             "memory must be a Region or a buffer that can be written, not"
             f" {type(memory).__name__}"
         ) from None
     if view.readonly:
-        raise InvalidArgument("memory cannot be written: peers could not write to it")
+        raise InvalidArgument("memory is read-only, but peers may write to it")
     if not view.c_contiguous:
         raise InvalidArgument("memory has gaps, but blocks lie one after the other")
     if view.nbytes == 0:
         raise InvalidArgument("memory is empty, but a transport has a block at least")
-    return view.cast("B")
+    # memoryview.cast() knows few formats; ctypes asks for none.
+    array = (ctypes.c_ubyte * view.nbytes).from_buffer(view)
+    return memoryview(array).cast("B"), ctypes.addressof(array)
 
 
 def _count_blocks(nbytes: int, block_len: int, num_blocks: Optional[int]) -> int:
@@ -529,6 +534,16 @@ def _backend(backend: Union[Backend, str]) -> int:
         return known[backend.lower()]
     # A newer library may know more than this package: it judges.
     return _convert.unsigned("backend", backend, 31)
+
+
+@functools.lru_cache(maxsize=32)
+def _array_of(kind: Any, length: int) -> Any:
+    # ctypes forgets the type when no array is left, and makes it anew, which takes longer than a poll.
+    return kind * length
+
+
+def _room(kind: Any, length: int) -> Any:
+    return _array_of(kind, length)()
 
 
 def _filled(function: Any, handle: Handle, room: int) -> bytes:
