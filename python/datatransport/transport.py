@@ -8,7 +8,7 @@ import os
 from types import TracebackType
 from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
 
-from . import _abi, _convert
+from . import _abi, _convert, _create
 from ._convert import Buffer, Indexes
 from ._handle import Handle
 from ._library import lib
@@ -25,7 +25,6 @@ from .errors import (
     last_error,
     status_of,
 )
-from .fingerprint import config_text
 from .region import Region, memory_file
 from .results import Backend, Completion, Notif, PeerStatus, Stats, XferState
 
@@ -68,35 +67,27 @@ class Transport:
 
         config: the configuration of the model, of which a fingerprint is made. region_fd and
         region_offset: the descriptor that the memory is a shared mapping of, and where; a Region and
-        what lies inside one need neither. The rest is as in dt_options.
+        what lies inside one need neither. nixl_lib_dir: without it and without the environment variable
+        DT_NIXL_LIB_DIR the NIXL that pip has installed is used. The rest is as in dt_options.
         """
+        view, address = _create.bytes_of(memory)
         block_len = _convert.unsigned("block_len", block_len)
-        view, address = _bytes_of(memory)
-        blocks = _count_blocks(view.nbytes, block_len, num_blocks)
-
-        options = _abi.Options()
-        options.struct_size = ctypes.sizeof(options)
-        options.abi_version = _abi.ABI_VERSION
-        options.backend = _backend(backend)
-        options.agent_name = _convert.optional_text("agent_name", agent_name)
-        if config is not None:
-            options.config_json = _convert.text("config", config_text(config))
-        if nixl_lib_dir is not None:
-            options.nixl_lib_dir = _convert.text("nixl_lib_dir", os.fspath(nixl_lib_dir))
-        options.nixl_plugin = _convert.optional_text("nixl_plugin", nixl_plugin)
-        options.nixl_num_threads = _convert.unsigned("nixl_num_threads", nixl_num_threads, 32)
-        options.progress_thread = bool(progress_thread)
-        options.poll_budget_us = _convert.unsigned("poll_budget_us", poll_budget_us, 32)
+        blocks = _create.count_blocks(view.nbytes, block_len, num_blocks)
         if region_fd is not None:
-            found: Optional[tuple[int, int]] = (region_fd, region_offset)
+            file: Optional[tuple[int, int]] = (region_fd, region_offset)
         else:
-            found = memory_file(address, blocks * block_len)
-        if found is not None:
-            fd, offset = found
-            options.region_fd = _convert.unsigned("region_fd", fd, 31)
-            options.region_offset = _convert.unsigned("region_offset", offset)
-            options.region_has_fd = True
-
+            file = memory_file(address, blocks * block_len)
+        options = _create.options(
+            backend=backend,
+            agent_name=agent_name,
+            config=config,
+            nixl_lib_dir=nixl_lib_dir,
+            nixl_plugin=nixl_plugin,
+            nixl_num_threads=nixl_num_threads,
+            progress_thread=progress_thread,
+            file=file,
+            poll_budget_us=poll_budget_us,
+        )
         out = ctypes.c_void_p()
         check(lib.dt_create(address, blocks, block_len, ctypes.byref(options), ctypes.byref(out)))
         handle = Handle(out.value or 0, view)
@@ -483,57 +474,6 @@ class Transport:
             Completion(one.id, one.user_data, one.bytes, status_of(one.status))
             for one in ended[: count.value]
         ]
-
-
-def _bytes_of(memory: Union[Region, Buffer]) -> tuple[memoryview, int]:
-    """All bytes of a buffer, in their order in memory, and where they are.
-
-    As long as the view lives, the buffer cannot be resized, unmapped or freed.
-    """
-    try:
-        view = memory.view() if isinstance(memory, Region) else memoryview(memory)
-    except TypeError:
-        raise TypeError(
-            "memory must be a Region or a buffer that can be written, not"
-            f" {type(memory).__name__}"
-        ) from None
-    if view.readonly:
-        raise InvalidArgument("memory is read-only, but peers may write to it")
-    if not view.c_contiguous:
-        raise InvalidArgument("memory has gaps, but blocks lie one after the other")
-    if view.nbytes == 0:
-        raise InvalidArgument("memory is empty, but a transport has a block at least")
-    # memoryview.cast() knows few formats; ctypes asks for none.
-    array = (ctypes.c_ubyte * view.nbytes).from_buffer(view)
-    return memoryview(array).cast("B"), ctypes.addressof(array)
-
-
-def _count_blocks(nbytes: int, block_len: int, num_blocks: Optional[int]) -> int:
-    if block_len == 0:
-        raise InvalidArgument("block_len is 0")
-    if num_blocks is None:
-        if nbytes % block_len:
-            raise InvalidArgument(
-                f"memory has {nbytes} bytes, which is no multiple of block_len {block_len};"
-                " num_blocks says how many blocks are meant"
-            )
-        return nbytes // block_len
-    blocks = _convert.unsigned("num_blocks", num_blocks)
-    if blocks * block_len > nbytes:
-        raise InvalidArgument(
-            f"{blocks} blocks of {block_len} bytes do not fit into {nbytes} bytes"
-        )
-    return blocks
-
-
-def _backend(backend: Union[Backend, str]) -> int:
-    if isinstance(backend, str):
-        known = {one.name.lower(): int(one) for one in Backend}
-        if backend.lower() not in known:
-            raise InvalidArgument(f"backend is {backend!r}, but must be one of {list(known)}")
-        return known[backend.lower()]
-    # A newer library may know more than this package: it judges.
-    return _convert.unsigned("backend", backend, 31)
 
 
 @functools.lru_cache(maxsize=32)

@@ -5,7 +5,7 @@ import unittest
 
 import datatransport as dt
 from pattern import pattern
-from support import BACKENDS, PATIENCE_S, Peer, finish, start, until
+from support import BACKENDS, PATIENCE_S, Peer, finish, run, start, until
 
 LENGTH = 4096
 
@@ -18,6 +18,19 @@ class TwoProcesses(unittest.TestCase):
         for backend, program in programs.items():
             with self.subTest(backend):
                 self.assertEqual(finish(program), ("all bytes were compared\n", "", 0))
+
+    def test_the_nixl_that_pip_has_installed(self):
+        source = (
+            "import os, sys, datatransport as dt\n"
+            "folder = os.environ.pop('DT_NIXL_LIB_DIR')\n"
+            "def kind(backend):\n"
+            "    with dt.Transport(bytearray(64), 64, backend=backend) as t: return t.backend.name\n"
+            "try: kind('nixl')\n"
+            "except dt.Unavailable: print('none')\n"
+            "sys.path.append(os.path.dirname(folder))\n"
+            "print(kind('nixl'), kind('auto'))\n"
+        )
+        self.assertEqual(run(source, backend="nixl"), ("none\nNIXL NIXL\n", "", 0))
 
 
 class Local(unittest.TestCase):
