@@ -36,11 +36,13 @@
 
 #include "../dt.h"
 
+/** @cond of no use outside */
 #if defined(__cpp_exceptions)
 #define DT_HPP_THROWS true
 #else
 #define DT_HPP_THROWS false
 #endif
+/** @endcond */
 
 /** The C++ layer of libdatatransport. */
 namespace dt {
