@@ -153,15 +153,20 @@ void owners()
     CHECK(dt::transport::create(nullptr, 1, 1).text() == dt_last_error());
 }
 
-// The destructor ends what is there: a peer cannot reach the memory any more.
+// The destructor ends what is there: the handle is freed, and a peer cannot reach the memory any more.
 void destructor()
 {
     dt::transport a = open();
+    const dt_transport *handle = nullptr;
     {
         dt::transport b = open();
         must(a.import_handshake("b", must(b.export_handshake())));
+        handle = b.native();
         b = open(); // the same by assignment
+        CHECK(b.num_blocks() == num_blocks && (b.native() == handle || dt_num_blocks(handle) == 0));
+        handle = b.native();
     }
+    CHECK(dt_num_blocks(handle) == 0);
     if (!on_nixl()) {
         must(a.poll({}));
         CHECK(a.peer_status("b").code() == dt::status::peer_lost);
@@ -208,13 +213,15 @@ void push(two &pair)
     // The two others that report.
     must(pair.a.write_blocks("b", {1}, {0}, 43));
     std::vector<dt::completion> some;
+    std::array<dt::completion, 2> buf;
     pair.until([&] {
+        CHECK(must(pair.a.poll(buf, "nobody")).empty());
+        CHECK(must(pair.a.wait(buf, 1ms, "nobody")).empty());
         some = must(pair.a.poll_some());
         return !some.empty();
     });
     CHECK(some.size() == 1 && some[0].user_data == 43);
     must(pair.a.write_blocks("b", {1}, {0}, 44));
-    std::array<dt::completion, 2> buf;
     std::uint64_t last = 0;
     pair.until([&] {
         for (const dt::completion &done : *pair.a.wait(buf, 1ms, "b"))
