@@ -339,7 +339,7 @@ void messages(two &pair)
         }
         CHECK(none.code() == dt::status::buffer_too_small && needed == std::strlen("a") + 1 + 3);
         for (const dt::notif &n : must(pair.b.get_new_notifs(buf, arena)))
-            got.push_back({static_cast<const char *>(n.msg), n.msg_len});
+            got.emplace_back(dt::body(n));
         return true;
     });
     CHECK(got.size() == 1 && got[0] == odd);

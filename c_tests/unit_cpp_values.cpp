@@ -111,6 +111,9 @@ void results()
         all += i;
     CHECK(all == 12);
 
+    const dt::result<int> fixed = half(4);
+    CHECK(fixed.value() == 2 && *fixed == 2);
+
     dt::result<void> nothing;
     nothing.value();
     CHECK(nothing && nothing.text().empty());
@@ -161,6 +164,7 @@ void fingerprints()
     CHECK(a == expected && b.size() == 16 && dt::compute_fingerprint("{}").value().empty());
     CHECK(dt::fingerprints_compatible(a, a) && !dt::fingerprints_compatible(a, b));
     CHECK(dt::fingerprints_compatible(a, ""));
+    CHECK(!dt::fingerprints_compatible(a, a + std::string("\0b", 2)));
     const auto bad = dt::compute_fingerprint("[1]");
     CHECK(bad.code() == dt::status::invalid_arg && bad.text() == dt_last_error());
     // Behind a NUL there may be more.

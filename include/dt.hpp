@@ -103,7 +103,7 @@ inline result<std::string> compute_fingerprint(std::string_view config_json)
 /** See dt_fingerprints_compatible. */
 inline bool fingerprints_compatible(const std::string &a, const std::string &b)
 {
-    return ::dt_fingerprints_compatible(a.c_str(), b.c_str());
+    return (a + b).find('\0') == a.npos && ::dt_fingerprints_compatible(a.c_str(), b.c_str());
 }
 
 /** See dt_set_log_callback; fn must not throw. */
@@ -177,6 +177,12 @@ struct message {
     std::string agent_name; /**< See dt_notif.agent_name: a claim. */
     std::string body;       /**< Any bytes. */
 };
+
+/** The bytes of a message that has come, where they are: in the arena. */
+inline std::string_view body(const notif &n)
+{
+    return {static_cast<const char *>(n.msg), n.msg_len};
+}
 
 /* ---- the transport ---- */
 
@@ -496,7 +502,7 @@ class transport {
             if (!got || got->empty())
                 break;
             for (const notif &n : *got)
-                all.push_back({n.agent_name, {static_cast<const char *>(n.msg), n.msg_len}});
+                all.push_back({n.agent_name, std::string(body(n))});
         }
         return all;
     }

@@ -295,6 +295,13 @@ template <class T> class [[nodiscard]] result {
             detail::report<Throws>::now(why_);
         return *value_;
     }
+    /** The same of what may not be changed. */
+    template <bool Throws = DT_HPP_THROWS> const T &value() const &
+    {
+        if (!ok())
+            detail::report<Throws>::now(why_);
+        return *value_;
+    }
     /** The same of a temporary. */
     template <bool Throws = DT_HPP_THROWS> T value() &&
     {
