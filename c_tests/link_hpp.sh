@@ -24,6 +24,11 @@ compilers)
         check -std=$standard -Wno-c++20-compat "$here/link_hpp.cpp"
     done
     check -std=c++17 -fno-exceptions -fno-rtti "$here/link_hpp_bare.cpp"
+    if refusal=$(clang++ -std=c++14 -I"$include" -fsyntax-only "$here/link_hpp_bare.cpp" 2>&1) ||
+        ! grep -m 1 'error: ' <<< "$refusal" | grep -q 'needs C++17'; then
+        echo "an older standard is not refused first of all"
+        exit 1
+    fi
     echo '#include "dt/basics.hpp"' | check -x c++ -std=c++17 -
     ;;
 functions)

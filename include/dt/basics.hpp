@@ -19,6 +19,10 @@
 #ifndef DT_BASICS_HPP
 #define DT_BASICS_HPP
 
+#if __cplusplus < 201703L
+#error "dt.hpp needs C++17: compile with -std=c++17 or newer"
+#endif
+
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
