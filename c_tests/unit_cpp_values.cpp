@@ -27,6 +27,7 @@ static_assert(std::is_convertible_v<std::vector<dt::completion> &, completions>)
 static_assert(!std::is_convertible_v<const std::vector<dt::completion> &, completions>);
 static_assert(!std::is_convertible_v<std::vector<dt::completion>, completions>);
 static_assert(!std::is_convertible_v<std::array<dt::completion, 4>, completions>);
+static_assert(!std::is_convertible_v<std::array<dt::xfer_id, 1>, dt::span<dt::xfer_id>>);
 static_assert(std::is_convertible_v<completions, completions>);
 
 static_assert(std::is_convertible_v<std::vector<unsigned char> &, dt::bytes>);

@@ -161,7 +161,7 @@ struct options {
     dt::backend backend = dt::backend::automatic; /**< What moves the bytes. */
     std::string agent_name;                       /**< "": generated. */
     std::string config_json;                      /**< "": no fingerprint. */
-    std::string nixl_lib_dir;                     /**< "": DT_NIXL_LIB_DIR, or the loader's path */
+    std::string nixl_lib_dir;                     /**< "": DT_NIXL_LIB_DIR, or the loader's path. */
     std::string nixl_plugin;                      /**< "": UCX. */
     std::uint32_t nixl_num_threads = 0;           /**< Workers of the plugin. */
     bool progress_thread = false;                 /**< NIXL: has a thread of its own. */

@@ -158,7 +158,7 @@ template <class T> class span {
     using element = std::remove_pointer_t<decltype(std::data(std::declval<C &>()))>;
     template <class C>
     static constexpr bool is_view =
-        std::is_trivially_copyable_v<C> && sizeof(C) <= 2 * sizeof(void *);
+        std::is_trivially_copyable_v<C> && std::is_constructible_v<C, T *, std::size_t>;
 
   public:
     using value_type = std::remove_cv_t<T>; /**< What it is a view of. */
