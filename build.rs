@@ -87,9 +87,11 @@ impl Version {
         let abi = (major << 16) | minor;
         format!(
             r#"
-/** Version of this header. See dt_version for the library that is running. */
+/** Version of this header: major. See dt_version for the library that is running. */
 #define DT_VERSION_MAJOR {major}
+/** Version of this header: minor. */
 #define DT_VERSION_MINOR {minor}
+/** Version of this header: patch. */
 #define DT_VERSION_PATCH {patch}
 
 /** Version of the interface in this header: major << 16 | minor. */

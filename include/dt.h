@@ -12,7 +12,8 @@
  * the License.
  */
 
-/*
+/**
+ * @file
  * libdatatransport moves blocks of memory (the KV cache of language models, embeddings of an
  * encoder) between processes that serve a model. This file is its whole interface. It is generated:
  * change the sources, not this file.
@@ -31,6 +32,7 @@
  *
  *
  * CONVENTIONS, which hold for every function
+ * ------------------------------------------
  *
  * Errors. A function that can fail returns a dt_status: DT_OK is 0, errors are negative. A result
  * comes back through a pointer, which is written on DT_OK only, unless the function says otherwise.
@@ -90,6 +92,7 @@
  *
  *
  * THREADS
+ * -------
  *
  * Every function may be called from any thread at any time. Calls on one transport take turns
  * inside the library; calls on different transports run at the same time. The one exception is
@@ -137,6 +140,7 @@
  *
  *
  * FORK
+ * ----
  *
  * A transport belongs to the process that made it. In a forked child every function on it returns
  * DT_ERR_FORKED (accessors answer); dt_destroy gives back what the child has. Neither disturbs the
@@ -155,6 +159,7 @@
  *
  *
  * WHAT IS PROMISED ABOUT TRANSFERS
+ * --------------------------------
  *
  * Exactly once. Every id that a submission gave ends in exactly one way: it is reported once by
  * dt_poll or dt_wait; or dropped by dt_cancel and never reported; or ended by dt_close. The id of a
@@ -170,6 +175,7 @@
  *
  *
  * WHAT NIXL CANNOT KEEP
+ * ---------------------
  *
  * NIXL and its UCX do the work of that backend, and some of it is out of this library's hands. (1)
  * to (3) were seen with UCX over sockets, that is between hosts without RDMA, or with UCX_TLS=tcp.
@@ -223,9 +229,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** Version of this header. See dt_version for the library that is running. */
+/** Version of this header: major. See dt_version for the library that is running. */
 #define DT_VERSION_MAJOR 0
+/** Version of this header: minor. */
 #define DT_VERSION_MINOR 1
+/** Version of this header: patch. */
 #define DT_VERSION_PATCH 0
 
 /** Version of the interface in this header: major << 16 | minor. */

@@ -5,6 +5,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* What one block must hold: block `block` of the pattern `seed`. */
 struct content {
     uint64_t seed;
@@ -30,5 +34,9 @@ uint64_t random_next(uint64_t *state);
 
 /* A random order of 0..count-1. */
 void random_permutation(uint32_t *out, size_t count, uint64_t *state);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif
