@@ -1,0 +1,43 @@
+"""Only for what pyproject.toml cannot say: the library goes into the wheel if it was named.
+
+With DATATRANSPORT_LIBRARY in the environment the wheel has that file in it, and is for this platform.
+Without it there is nothing compiled in the wheel, and the package uses the library that is installed.
+"""
+
+import os
+import shutil
+
+from setuptools import setup
+from setuptools.command.build_py import build_py
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools before 70.1
+    from wheel.bdist_wheel import bdist_wheel
+
+library = os.environ.get("DATATRANSPORT_LIBRARY")
+
+
+class BuildWithLibrary(build_py):
+    def run(self):
+        super().run()
+        folder = os.path.join(self.build_lib, "datatransport", "lib")
+        # What an earlier build has left must not get into a wheel that says that it has no library.
+        shutil.rmtree(folder, ignore_errors=True)
+        if library and not self.editable_mode:
+            os.makedirs(folder)
+            shutil.copyfile(library, os.path.join(folder, "libdatatransport.so.0"))
+
+
+class Wheel(bdist_wheel):
+    def finalize_options(self):
+        super().finalize_options()
+        self.root_is_pure = not library
+
+    def get_tag(self):
+        tag = super().get_tag()
+        # It is for any Python: ctypes loads it.
+        return ("py3", "none", tag[2]) if library else tag
+
+
+setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": Wheel})
