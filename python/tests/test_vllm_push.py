@@ -313,9 +313,6 @@ class Tcp(Nodes):
                 self.is_lost(node, peer)
                 self.holds(node, 1)
                 node.push("remove_remote_peer", peer.name)
-                again = self.node(maker, peer.name)
-                node.add(again)
-                self.write_all(node, again, 7)
                 node.push("remove_remote_peer", peer.name)
 
 

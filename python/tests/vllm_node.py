@@ -161,6 +161,8 @@ def until(what):
     while not (found := what()):
         if time.monotonic() > end:
             raise TimeoutError(f"not seen in {PATIENCE_S} s: {what}")
+        # The process that it waits for may need this core.
+        time.sleep(0.001)
     return found
 
 

@@ -54,6 +54,14 @@ def nixl():
     import nixl_cu12
     import nixl_cu12._api
 
+    bindings = nixl_cu12._api.nixlBind
+
+    class Config(bindings.nixlAgentConfig):
+        def __setattr__(self, name, value):
+            # Its progress thread spins otherwise, and takes a core from all others.
+            super().__setattr__(name, 500 if name == "pthrDelay" else value)
+
+    bindings.nixlAgentConfig = Config
     sys.modules.update({"nixl": nixl_cu12, "nixl._api": nixl_cu12._api})
 
 
