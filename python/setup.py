@@ -7,7 +7,7 @@ Without it there is nothing compiled in the wheel, and the package uses the libr
 import os
 import shutil
 
-from setuptools import setup
+from setuptools import Distribution, setup
 from setuptools.command.build_py import build_py
 
 try:
@@ -15,7 +15,7 @@ try:
 except ImportError:  # setuptools before 70.1
     from wheel.bdist_wheel import bdist_wheel
 
-library = os.environ.get("DATATRANSPORT_LIBRARY")
+library = os.environ.get("DATATRANSPORT_LIBRARY") or None
 
 
 class BuildWithLibrary(build_py):
@@ -29,15 +29,16 @@ class BuildWithLibrary(build_py):
             shutil.copyfile(library, os.path.join(folder, "libdatatransport.so.0"))
 
 
-class Wheel(bdist_wheel):
-    def finalize_options(self):
-        super().finalize_options()
-        self.root_is_pure = not library
+class Package(Distribution):
+    def has_ext_modules(self):
+        return library is not None
 
+
+class Wheel(bdist_wheel):
     def get_tag(self):
         tag = super().get_tag()
         # It is for any Python: ctypes loads it.
         return ("py3", "none", tag[2]) if library else tag
 
 
-setup(cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": Wheel})
+setup(distclass=Package, cmdclass={"build_py": BuildWithLibrary, "bdist_wheel": Wheel})

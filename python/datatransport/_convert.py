@@ -7,7 +7,7 @@ import operator
 import sys
 import time
 from array import array
-from typing import Any, Iterable, Optional, SupportsIndex, Union
+from typing import Any, Iterable, Optional, Sequence, SupportsIndex, Union
 
 from .errors import InvalidArgument, OutOfRange
 
@@ -63,10 +63,10 @@ def deadline(timeout: Optional[float]) -> float:
     """When time.monotonic() reaches what this returns, timeout seconds are over. None: never."""
     if timeout is None:
         return math.inf
-    seconds = float(timeout)
-    if math.isnan(seconds) or seconds < 0:
+    # float() would take text, too.
+    if math.isnan(timeout) or timeout < 0:
         raise InvalidArgument(f"timeout is {timeout!r}, but must be seconds from 0 on, or None")
-    return time.monotonic() + seconds
+    return time.monotonic() + timeout
 
 
 def slice_of(end: float) -> int:
@@ -86,21 +86,23 @@ def indexes(name: str, values: Indexes) -> bytes:
         raise TypeError(f"{name} must be integers, one for each block, not {type(values).__name__}")
     if isinstance(values, array) and values.typecode == "I":
         return values.tobytes()
-    if not isinstance(values, (list, tuple, range, array)):
-        numpy = sys.modules.get("numpy")
-        if numpy is not None and hasattr(values, "__array__"):
-            return _from_numpy(numpy, name, values)
-        if isinstance(values, memoryview):
-            values = values.tolist()
-    values = values if isinstance(values, (list, tuple)) else list(values)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and hasattr(values, "__array__"):
+        return _from_numpy(numpy, name, values)
     try:
-        return array("I", values).tobytes()
+        numbers = values if isinstance(values, (list, tuple)) else list(values)
+        return _packed(name, numbers)
+    except (TypeError, NotImplementedError) as reason:
+        raise TypeError(f"{name} must be integers, one for each block: {reason}") from None
+
+
+def _packed(name: str, numbers: Sequence[int]) -> bytes:
+    try:
+        return array("I", numbers).tobytes()
     except OverflowError:
-        for k, value in enumerate(values):
+        for k, value in enumerate(numbers):
             _check(name, k, value)
         raise
-    except TypeError as reason:
-        raise TypeError(f"{name} must be integers: {reason}") from None
 
 
 def _from_numpy(numpy: Any, name: str, values: Any) -> bytes:
@@ -110,7 +112,8 @@ def _from_numpy(numpy: Any, name: str, values: Any) -> bytes:
             f"{name} must be one row of integers, not {numbers.dtype} of shape {numbers.shape}"
         )
     if numbers.dtype != numpy.uint32 and numbers.size:
-        for k in (int(numbers.argmin()), int(numbers.argmax())):
+        if numbers.min() < 0 or numbers.max() > _UINT32_MAX:
+            k = int(((numbers < 0) | (numbers > _UINT32_MAX)).argmax())
             _check(name, k, int(numbers[k]))
     return bytes(numbers.astype(numpy.uint32, copy=False).tobytes())
 
@@ -133,8 +136,7 @@ def index_pair(local: Indexes, remote: Indexes) -> tuple[bytes, bytes, int]:
 
 def ids(values: Union[int, Iterable[int]]) -> array[int]:
     """Ids of transfers as an array of uint64_t."""
-    if isinstance(values, int):
-        values = (values,)
-    elif isinstance(values, (str, bytes, bytearray, memoryview)):
+    if isinstance(values, (str, bytes, bytearray, memoryview)):
         raise TypeError(f"ids must be integers, not {type(values).__name__}")
-    return array("Q", [unsigned(f"ids[{k}]", value) for k, value in enumerate(values)])
+    some = values if isinstance(values, Iterable) else (values,)
+    return array("Q", [unsigned(f"ids[{k}]", value) for k, value in enumerate(some)])

@@ -12,10 +12,11 @@ import ctypes
 import weakref
 from typing import Any
 
+from . import _convert
 from ._library import lib
 
 # For all transports that are still open when the interpreter ends.
-_EXIT_MS = 500
+_EXIT_S = 0.5
 
 
 class Handle:
@@ -29,14 +30,13 @@ class Handle:
         destroy = weakref.finalize(self, _destroy, address, self._memory)
         # Threads may still be in calls then. See _close_all.
         destroy.atexit = False
-        _open.add(self)
+        _handles[address] = self
 
     def close(self, timeout_ms: int) -> int:
         status = int(lib.dt_close(self, timeout_ms))
         if status == 0:
             # Nothing touches it any more.
             self._memory.clear()
-            _open.discard(self)
         return status
 
 
@@ -47,12 +47,15 @@ def _destroy(address: int, memory: list[Any]) -> None:
     memory.clear()
 
 
-_open: weakref.WeakSet[Handle] = weakref.WeakSet()
+_handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
 
 
 @atexit.register
 def _close_all() -> None:
     # So that messages arrive and peers are told. Closing is safe while other threads are in calls,
     # destroying is not; the process's end does that.
-    for handle in list(_open):
-        handle.close(_EXIT_MS // len(_open))
+    end = _convert.deadline(_EXIT_S)
+    for reference in _handles.valuerefs():
+        handle = reference()
+        if handle is not None:
+            handle.close(_convert.slice_of(end))

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Iterator, NamedTuple
 
 from . import _abi
@@ -14,7 +12,7 @@ from . import _abi
 FILE_NAME = "libdatatransport.so.0"
 VARIABLE = "DATATRANSPORT_LIBRARY"
 
-_package = Path(__file__).resolve().parent
+_package = os.path.dirname(os.path.realpath(__file__))
 
 
 class _Place(NamedTuple):
@@ -33,23 +31,24 @@ def _named() -> Iterator[_Place]:
 
 
 def _usual() -> Iterator[_Place]:
-    yield _Place("the package", str(_package / "lib" / FILE_NAME))
+    yield _Place("the package", os.path.join(_package, "lib", FILE_NAME))
     # LD_LIBRARY_PATH and the cache of ldconfig.
     yield _Place("the dynamic loader", FILE_NAME)
     yield _Place("Python's prefix", os.path.join(sys.prefix, "lib", FILE_NAME))
     folder = _pkg_config()
     yield _Place("pkg-config", os.path.join(folder, FILE_NAME) if folder else "")
     # python/datatransport of the sources; cargo gives the file this name.
-    root = _package.parent.parent
-    if (root / "include" / "dt.h").is_file():
-        yield _Place(
-            "the source tree",
-            str(root / "target" / "release" / "libdatatransport.so"),
-        )
+    root = os.path.dirname(os.path.dirname(_package))
+    if os.path.isfile(os.path.join(root, "include", "dt.h")):
+        built = os.path.join(root, "target", "release", "libdatatransport.so")
+        yield _Place("the source tree", built)
 
 
 def _pkg_config() -> str:
     """The folder that the installed datatransport.pc names, or ""."""
+    # Not needed where the library is found at once, and slow to import.
+    import subprocess
+
     command = ["pkg-config", "--variable=libdir", "datatransport"]
     try:
         answer = subprocess.run(

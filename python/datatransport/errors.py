@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import threading
 from typing import Any, Optional, Union
 
 from ._library import lib
@@ -185,7 +186,25 @@ def error(code: int, text: str) -> DataTransportError:
     return _classes.get(code, DataTransportError)(text, code)
 
 
+# What has to be raised in a thread when the call of the library that it is in has returned.
+_held: list[tuple[int, BaseException]] = []
+
+
+def hold(error: BaseException) -> None:
+    """Lets the next check() on this thread raise an exception, for code that runs inside the library."""
+    _held.append((threading.get_ident(), error))
+
+
+def _raise_held() -> None:
+    for one in list(_held):
+        if one[0] == threading.get_ident():
+            _held.remove(one)
+            raise one[1]
+
+
 def check(code: int) -> None:
     """Raises the exception for what a function of the library returned, unless that is DT_OK."""
+    if _held:
+        _raise_held()
     if code != 0:
         raise error(code, last_error() or status_name(code))

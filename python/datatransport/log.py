@@ -6,13 +6,12 @@ variable DT_LOG decides, as for every program.
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import ctypes
 import logging
 from typing import Optional
 
-from . import _abi
+from . import _abi, errors
 from ._library import lib
 
 _OFF, _ERROR, _WARN, _INFO, _DEBUG = range(5)
@@ -66,9 +65,12 @@ def _message(level: int, message: bytes, user: Optional[int]) -> None:
     try:
         known = _to_logging.get(level, logging.DEBUG)
         logger.log(known, "%s", message.decode("utf-8", "replace"))
-    except KeyboardInterrupt:
-        # ctypes would print and forget it. Once more, for when the call of the library is over.
-        _thread.interrupt_main()
+    except Exception:
+        # ctypes prints it; who called the library has nothing to do with it.
+        raise
+    except BaseException as error:
+        # Ctrl-C, or what another handler of a signal raised. ctypes would print and forget it.
+        errors.hold(error)
 
 
 # One for the life of the process: inside a message the library keeps the one that it has.

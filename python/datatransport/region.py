@@ -24,7 +24,7 @@ class _Mapping:
         free = weakref.finalize(self, lib.dt_region_free, self.address, nbytes, self.fd)
         # The process's end does that; other threads may still use the memory then.
         free.atexit = False
-        _mappings.add(self)
+        _mappings[self.address] = self
 
     def view(self) -> memoryview:
         # A memoryview keeps the array, and that, being of a class with attributes, the mapping. So do
@@ -35,12 +35,16 @@ class _Mapping:
         return memoryview(array).cast("B")
 
 
-_mappings: weakref.WeakSet[_Mapping] = weakref.WeakSet()
+_mappings: weakref.WeakValueDictionary[int, _Mapping] = weakref.WeakValueDictionary()
 
 
 def memory_file(address: int, nbytes: int) -> Optional[tuple[int, int]]:
     """Descriptor and offset of memory that lies inside a Region, whatever object it was given as."""
-    for mapping in list(_mappings):
+    # valuerefs() is a list; other threads may make and free regions meanwhile.
+    for reference in _mappings.valuerefs():
+        mapping = reference()
+        if mapping is None:
+            continue
         offset = address - mapping.address
         if 0 <= offset and offset + nbytes <= mapping.nbytes:
             return mapping.fd, offset

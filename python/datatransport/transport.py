@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 from types import TracebackType
 from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
 
-from . import _abi, _convert
+from . import _abi, _convert, _create
 from ._convert import Buffer, Indexes
 from ._handle import Handle
 from ._library import lib
@@ -24,7 +25,6 @@ from .errors import (
     last_error,
     status_of,
 )
-from .fingerprint import config_text
 from .region import Region, memory_file
 from .results import Backend, Completion, Notif, PeerStatus, Stats, XferState
 
@@ -67,41 +67,30 @@ class Transport:
 
         config: the configuration of the model, of which a fingerprint is made. region_fd and
         region_offset: the descriptor that the memory is a shared mapping of, and where; a Region and
-        what lies inside one need neither. The rest is as in dt_options.
+        what lies inside one need neither. nixl_lib_dir: without it and without the environment variable
+        DT_NIXL_LIB_DIR the NIXL that pip has installed is used. The rest is as in dt_options.
         """
+        view, address = _create.bytes_of(memory)
         block_len = _convert.unsigned("block_len", block_len)
-        view = _bytes_of(memory)
-        blocks = _count_blocks(view.nbytes, block_len, num_blocks)
-        # Both keep the buffer from being resized, unmapped or freed.
-        start = ctypes.c_char.from_buffer(view)
-        address = ctypes.addressof(start)
-
-        options = _abi.Options()
-        options.struct_size = ctypes.sizeof(options)
-        options.abi_version = _abi.ABI_VERSION
-        options.backend = _backend(backend)
-        options.agent_name = _convert.optional_text("agent_name", agent_name)
-        if config is not None:
-            options.config_json = _convert.text("config", config_text(config))
-        if nixl_lib_dir is not None:
-            options.nixl_lib_dir = _convert.text("nixl_lib_dir", os.fspath(nixl_lib_dir))
-        options.nixl_plugin = _convert.optional_text("nixl_plugin", nixl_plugin)
-        options.nixl_num_threads = _convert.unsigned("nixl_num_threads", nixl_num_threads, 32)
-        options.progress_thread = bool(progress_thread)
-        options.poll_budget_us = _convert.unsigned("poll_budget_us", poll_budget_us, 32)
+        blocks = _create.count_blocks(view.nbytes, block_len, num_blocks)
         if region_fd is not None:
-            found: Optional[tuple[int, int]] = (region_fd, region_offset)
+            file: Optional[tuple[int, int]] = (region_fd, region_offset)
         else:
-            found = memory_file(address, blocks * block_len)
-        if found is not None:
-            fd, offset = found
-            options.region_fd = _convert.unsigned("region_fd", fd, 31)
-            options.region_offset = _convert.unsigned("region_offset", offset)
-            options.region_has_fd = True
-
+            file = memory_file(address, blocks * block_len)
+        options = _create.options(
+            backend=backend,
+            agent_name=agent_name,
+            config=config,
+            nixl_lib_dir=nixl_lib_dir,
+            nixl_plugin=nixl_plugin,
+            nixl_num_threads=nixl_num_threads,
+            progress_thread=progress_thread,
+            file=file,
+            poll_budget_us=poll_budget_us,
+        )
         out = ctypes.c_void_p()
         check(lib.dt_create(address, blocks, block_len, ctypes.byref(options), ctypes.byref(out)))
-        handle = Handle(out.value or 0, (view, start))
+        handle = Handle(out.value or 0, view)
         self._handle: Optional[Handle] = handle
         self._view: Optional[memoryview] = view
         self._block_len = block_len
@@ -350,7 +339,7 @@ class Transport:
         there are none.
         """
         most = min(_convert.unsigned("limit", limit), _MOST_AT_ONCE)
-        notifs = (_abi.Notif * max(most, 1))()
+        notifs = _room(_abi.Notif, most)
         count, used = ctypes.c_size_t(), ctypes.c_size_t()
         # Other programs over NIXL may send longer ones than that.
         room = _NAME_ROOM + _MESSAGE_MAX
@@ -385,7 +374,8 @@ class Transport:
         """Refuses new work, cancels what is in flight, and waits until nothing touches the memory.
 
         Raises Timeout if something still could when the time is over; the transport keeps the memory
-        then. Call it again, or destroy(). Once it has returned, it does nothing.
+        then. Call it again, or destroy(). Once it has returned, it does nothing. In a forked child it
+        gives back what the child has, and leaves the parent's alone.
         """
         end = _convert.deadline(timeout)
         handle = self._handle
@@ -395,6 +385,9 @@ class Transport:
         while True:
             timeout_ms = _convert.slice_of(end)
             status = handle.close(timeout_ms)
+            if status == Status.FORKED:
+                self._handle = None
+                return
             if status != Status.TIMEOUT:
                 check(status)
                 return
@@ -470,7 +463,7 @@ class Transport:
         self, peer: Optional[bytes], limit: int, timeout_ms: Optional[int]
     ) -> list[Completion]:
         most = min(_convert.unsigned("limit", limit), _MOST_AT_ONCE)
-        ended = (_abi.Completion * most)()
+        ended = _room(_abi.Completion, most)
         count = ctypes.c_size_t()
         out = ctypes.byref(count)
         if timeout_ms is None:
@@ -483,52 +476,14 @@ class Transport:
         ]
 
 
-def _bytes_of(memory: Union[Region, Buffer]) -> memoryview:
-    """All bytes of a buffer, in their order in memory."""
-    if isinstance(memory, Region):
-        return memory.view()
-    try:
-        view = memoryview(memory)
-    except TypeError:
-        raise TypeError(
-            "memory must be a Region or a buffer that can be written, not"
-            f" {type(memory).__name__}"
-        ) from None
-    if view.readonly:
-        raise InvalidArgument("memory cannot be written: peers could not write to it")
-    if not view.c_contiguous:
-        raise InvalidArgument("memory has gaps, but blocks lie one after the other")
-    if view.nbytes == 0:
-        raise InvalidArgument("memory is empty, but a transport has a block at least")
-    return view.cast("B")
+@functools.lru_cache(maxsize=32)
+def _array_of(kind: Any, length: int) -> Any:
+    # ctypes forgets the type when no array is left, and makes it anew, which takes longer than a poll.
+    return kind * length
 
 
-def _count_blocks(nbytes: int, block_len: int, num_blocks: Optional[int]) -> int:
-    if block_len == 0:
-        raise InvalidArgument("block_len is 0")
-    if num_blocks is None:
-        if nbytes % block_len:
-            raise InvalidArgument(
-                f"memory has {nbytes} bytes, which is no multiple of block_len {block_len};"
-                " num_blocks says how many blocks are meant"
-            )
-        return nbytes // block_len
-    blocks = _convert.unsigned("num_blocks", num_blocks)
-    if blocks * block_len > nbytes:
-        raise InvalidArgument(
-            f"{blocks} blocks of {block_len} bytes do not fit into {nbytes} bytes"
-        )
-    return blocks
-
-
-def _backend(backend: Union[Backend, str]) -> int:
-    if isinstance(backend, str):
-        known = {one.name.lower(): int(one) for one in Backend}
-        if backend.lower() not in known:
-            raise InvalidArgument(f"backend is {backend!r}, but must be one of {list(known)}")
-        return known[backend.lower()]
-    # A newer library may know more than this package: it judges.
-    return _convert.unsigned("backend", backend, 31)
+def _room(kind: Any, length: int) -> Any:
+    return _array_of(kind, length)()
 
 
 def _filled(function: Any, handle: Handle, room: int) -> bytes:

@@ -1,0 +1,137 @@
+"""What pip makes of the package, used from outside the source tree."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+import zipfile
+from pathlib import Path
+
+from support import PATIENCE_S, ROOT, finish, skip
+
+# To build without a network, once it is here. Older ones cannot make a wheel alone.
+SETUPTOOLS = (
+    "setuptools==80.9.0"
+    " --hash=sha256:062d34222ad13e0cc312a4c02d73f059e86a4acbfbdea8f8f76b28c99f306922"
+)
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+TRANSFER = (
+    "import datatransport as dt\n"
+    "with dt.Transport(dt.Region(8192), 4096, backend='local') as t:\n"
+    "    t.import_handshake('me', t.export_handshake())\n"
+    "    t.block(0)[:] = b'a' * 4096\n"
+    "    t.write_blocks('me', [0], [1])\n"
+    "    t.wait(60)\n"
+    "    print(bytes(t.block(1)) == b'a' * 4096, dt.library_path())\n"
+)
+
+
+def setuptools():
+    """A folder with it, which is fetched the first time."""
+    folder = ROOT / "build" / "python" / "setuptools"
+    pinned = folder / ".pinned"
+    if not pinned.exists() or pinned.read_text() != SETUPTOOLS:
+        shutil.rmtree(folder, ignore_errors=True)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            print(SETUPTOOLS, file=file, flush=True)
+            command = [*PIP, "install", "--quiet", "--no-deps", "--require-hashes"]
+            command += ["--target", str(folder), "--requirement", file.name]
+            if subprocess.run(command).returncode != 0:
+                skip("pip install ./python: setuptools could not be fetched")
+        # Written last: what was interrupted is fetched again.
+        pinned.write_text(SETUPTOOLS)
+    return str(folder)
+
+
+class Wheels(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(tempfile.mkdtemp())
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
+        library = os.environ["DATATRANSPORT_LIBRARY"]
+        pips = {}
+        for kind, named in (("pure", {}), ("bundled", {"DATATRANSPORT_LIBRARY": library})):
+            # setuptools leaves its things in the sources.
+            sources = cls.folder / kind / "python"
+            unwanted = shutil.ignore_patterns("tests", "build", "*.egg-info", "__pycache__")
+            shutil.copytree(ROOT / "python", sources, ignore=unwanted)
+            command = [*PIP, "wheel", "--no-build-isolation", "--no-index", "--no-deps"]
+            command += ["--wheel-dir", str(cls.folder / kind), str(sources)]
+            environment = {**os.environ, "PYTHONPATH": setuptools()}
+            environment.pop("DATATRANSPORT_LIBRARY")
+            pips[kind] = subprocess.Popen(
+                command,
+                env={**environment, **named},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        for kind, pip in pips.items():
+            out, log, status = finish(pip)
+            if status != 0:
+                raise AssertionError(f"{out}\n{log}")
+        cls.wheels = {kind: next((cls.folder / kind).glob("*.whl")) for kind in pips}
+
+    def names(self, kind):
+        with zipfile.ZipFile(self.wheels[kind]) as wheel:
+            return [name for name in wheel.namelist()]
+
+    def use(self, kind, **named):
+        """Runs a transfer with what a wheel has installed, and returns what it has printed."""
+        site = self.folder / kind / "site"
+        with zipfile.ZipFile(self.wheels[kind]) as wheel:
+            wheel.extractall(site)
+        environment = {**os.environ, "PYTHONPATH": str(site), **named}
+        if "DATATRANSPORT_LIBRARY" not in named:
+            environment.pop("DATATRANSPORT_LIBRARY")
+        return subprocess.run(
+            [sys.executable, "-S", "-c", TRANSFER],
+            cwd=str(self.folder),
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=PATIENCE_S,
+        ).stdout.strip()
+
+    def test_with_the_library_inside(self):
+        self.assertRegex(
+            self.wheels["bundled"].name, r"^datatransport-[\d.]+-py3-none-linux_\w+.whl$"
+        )
+        self.assertIn("datatransport/lib/libdatatransport.so.0", self.names("bundled"))
+        inside = self.folder / "bundled/site/datatransport/lib/libdatatransport.so.0"
+        self.assertEqual(self.use("bundled"), f"True {inside}")
+
+    def test_with_the_library_that_is_installed(self):
+        self.assertRegex(self.wheels["pure"].name, r"^datatransport-[\d.]+-py3-none-any.whl$")
+        self.assertFalse([name for name in self.names("pure") if ".so" in name])
+        prefix = self.folder / "prefix" / "lib"
+        prefix.mkdir(parents=True)
+        installed = prefix / "libdatatransport.so.0"
+        shutil.copyfile(os.environ["DATATRANSPORT_LIBRARY"], installed)
+        self.assertEqual(self.use("pure", LD_LIBRARY_PATH=str(prefix)), f"True {installed}")
+        # A folder will do, too.
+        self.assertEqual(self.use("pure", DATATRANSPORT_LIBRARY=str(prefix)), f"True {installed}")
+        (prefix / "pkgconfig").mkdir()
+        (prefix / "pkgconfig" / "datatransport.pc").write_text(
+            f"libdir={prefix}\nName: datatransport\nDescription: it\nVersion: 0.1.0\n"
+        )
+        if shutil.which("pkg-config") is None:
+            skip("pkg-config, which knows where the library is installed: there is none")
+        found = self.use("pure", PKG_CONFIG_PATH=str(prefix / "pkgconfig"))
+        self.assertEqual(found, f"True {installed}")
+
+    def test_what_is_in_them(self):
+        for kind in self.wheels:
+            names = self.names(kind)
+            self.assertIn("datatransport/py.typed", names)
+            self.assertTrue([name for name in names if name.endswith("LICENSE")])
+            here = {path.name for path in (ROOT / "python" / "datatransport").glob("*.py")}
+            there = {name.split("/")[1] for name in names if name.startswith("datatransport/")}
+            self.assertLessEqual(here, there)
+
+
+if __name__ == "__main__":
+    unittest.main()
