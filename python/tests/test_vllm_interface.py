@@ -6,12 +6,16 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import vllm_node
 from vllm_node import Node, Raised, need
 
 CONFIGURATIONS = (
-    None, {}, {"model": "m/é", "dtype": "bfloat16", "block_size": 16, "x": {"b": 1, "a": [1.5, None]}},
+    None,
+    {},
+    {"model": "m/é", "dtype": "bfloat16", "block_size": 16, "x": {"b": 1, "a": [1.5, None]}},
     # Keys are sorted before they become text.
-    {9: "a", 10: "b", -1: {True: 1, False: 2}}, {"1.0": 1.0, "1e22": 1e22, "nan": float("nan"), "\U00010000": "\ud800"},
+    {9: "a", 10: "b", -1: {True: 1, False: 2}},
+    {"1.0": 1.0, "1e22": 1e22, "nan": float("nan"), "\U00010000": "\ud800"},
 )
 
 
@@ -36,23 +40,41 @@ def kinds(state, name):
     """The types of what an object gives that has never met a peer; of NixlTransport, then of the other."""
     import ctypes
 
-    open_transport = __import__("vllm_node").open_transport
+    open_transport = vllm_node.open_transport
     push, pull = open_transport(state, "push"), open_transport(state, "pull")
     told = {}
     for member in ("available", "base_addr", "num_blocks", "block_len", "config_fingerprint"):
         told[member] = type(getattr(push, member)).__name__
     base = ctypes.addressof(ctypes.c_char.from_buffer(state["memory"]))
-    told["values"] = push.base_addr == base, push.num_blocks, push.block_len, push.config_fingerprint
+    told["values"] = (
+        push.base_addr == base,
+        push.num_blocks,
+        push.block_len,
+        push.config_fingerprint,
+    )
     told["poll"] = [type(push.poll(peer)).__name__ for peer in (None, "x")], push.poll()._fields
-    told["cancel"] = push.cancel([]), push.cancel(iter([1, 2]), "wait"), push.cancel({3}, mode="immediate")
+    told["cancel"] = (
+        push.cancel([]),
+        push.cancel(iter([1, 2]), "wait"),
+        push.cancel({3}, mode="immediate"),
+    )
     told["remove"] = push.remove_remote_peer("x"), pull.remove_remote_peer("x")
     told["write"] = push.write_blocks("x", [0], [0])
-    told["bytes"] = [type(found).__name__ for found in (
-        push.get_agent_metadata(), pull.get_agent_metadata(), pull.get_mem_descriptor())]
+    told["bytes"] = [
+        type(found).__name__
+        for found in (
+            push.get_agent_metadata(),
+            pull.get_agent_metadata(),
+            pull.get_mem_descriptor(),
+        )
+    ]
     told["stable"] = push.get_agent_metadata() == push.get_agent_metadata()
     told["notifs"] = pull.get_new_notifs()
     told["future"] = type(push.add_remote_peer_async("x", b"", 0, 1, 1)).__name__
-    told["raises"] = [refusal(pull.post_read, [0], "x", [0, 1], b""), refusal(pull.post_read, [0], "x", [0], b"")]
+    told["raises"] = [
+        refusal(pull.post_read, [0], "x", [0, 1], b""),
+        refusal(pull.post_read, [0], "x", [0], b""),
+    ]
     told["end"] = [push.close(), push.close(), pull.deregister(), pull.deregister()]
     return told
 
@@ -70,9 +92,44 @@ def fingerprints(state, configurations):
 
 def construct(state, which, *arguments):
     memory = memoryview(state["memory"])
-    made = {"read-only": lambda: memory.toreadonly().cast("B", (64, 16384)), "flat": lambda: memory.cast("B"),
-            "right": lambda: memory.cast("B", (64, 16384)), "gaps": lambda: memory[::2]}
+    made = {
+        "read-only": lambda: memory.toreadonly().cast("B", (64, 16384)),
+        "flat": lambda: memory.cast("B"),
+        "right": lambda: memory.cast("B", (64, 16384)),
+        "gaps": lambda: memory[::2],
+    }
     state["classes"]["push"]("name", made[which](), *arguments)
+
+
+def without_nixl(state):
+    open_transport = vllm_node.open_transport
+    push = open_transport(state, "push")
+    told = [
+        push.available,
+        push.num_blocks,
+        tuple(push.poll()),
+        tuple(push.poll("x")),
+        push.write_blocks("x", [0], [0]),
+    ]
+    told += [push.cancel([0]), push.remove_remote_peer("x"), refusal(push.get_agent_metadata)]
+    told.append(type(push.add_remote_peer_async("x", b"m", 1, 1, 1).exception()) is not type(None))
+    told.append(push.close())
+    return told, refusal(open_transport, state, "pull")
+
+
+def broken(state):
+    """The library refuses all further work; what may not raise does not."""
+    push = vllm_node.open_transport(state, "push", backends=["LOCAL"])
+    push.add_remote_peer("x", push.get_agent_metadata(), push.base_addr, 64, 16384)
+    xfer = push.write_blocks("x", [0], [1])
+    push._transport.close()
+    told = [tuple(push.poll()), tuple(push.poll("x")), push.write_blocks("x", [0], [1])]
+    told += [
+        push.cancel([xfer], "wait") == [xfer],
+        push.cancel([xfer]),
+        push.remove_remote_peer("x"),
+    ]
+    return [*told, push.close()]
 
 
 def installed(state):
@@ -88,10 +145,14 @@ def installed(state):
     from vllm.distributed.ec_transfer.ec_connector.cpu.data import base, nixl
 
     transport = data.NixlTransport("name", memoryview(state["memory"]).cast("B", (64, 16384)))
-    told = [original is not ours.NixlTransport, data.NixlTransport is ours.NixlTransport,
-            sys.modules[data.__name__ + ".nixl"].NixlTransport is ours.NixlTransport,
-            nixl.NixlDataTransport is ours.NixlDataTransport, isinstance(transport, data.DataTransport),
-            issubclass(nixl.NixlDataTransport, base.DataTransport)]
+    told = [
+        original is not ours.NixlTransport,
+        data.NixlTransport is ours.NixlTransport,
+        sys.modules[data.__name__ + ".nixl"].NixlTransport is ours.NixlTransport,
+        nixl.NixlDataTransport is ours.NixlDataTransport,
+        isinstance(transport, data.DataTransport),
+        issubclass(nixl.NixlDataTransport, base.DataTransport),
+    ]
     transport.close()
     return told
 
@@ -162,6 +223,28 @@ class Interface(unittest.TestCase):
         with self.assertRaises(Raised) as refused:
             self.nodes[0].ask("test_vllm_interface.construct", "right", None, ["UCX", "GDS"])
         self.assertEqual(refused.exception.kinds[0], "ValueError")
+
+    def test_without_nixl(self):
+        told = []
+        for maker in "ours", "original":
+            node = Node(maker, maker, nixl=False, DT_NIXL_LIB_DIR="/nowhere")
+            self.addCleanup(node.kill)
+            told.append(node.ask("test_vllm_interface.without_nixl"))
+        (ours, refused), (theirs, also) = told
+        self.assertEqual(ours, theirs)
+        self.assertIs(ours[0], False)
+        start = "ECCPUConnector requires NIXL"
+        self.assertEqual((refused[0], also[0]), ("RuntimeError", "RuntimeError"))
+        self.assertTrue(refused[1].startswith(start) and also[1].startswith(start), (refused, also))
+        self.assertIn("/nowhere", refused[1])
+
+    def test_what_may_not_raise(self):
+        node = Node("ours", "broken")
+        self.addCleanup(node.kill)
+        empty, faulted, *rest = node.ask("test_vllm_interface.broken")
+        self.assertEqual(empty, ((), (), None))
+        self.assertRegex(faulted[2], "^poll raised Closed: .")
+        self.assertEqual(rest, [None, True, [], None, None])
 
     def test_install(self):
         node = Node("ours", "installed")

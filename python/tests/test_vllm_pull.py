@@ -6,8 +6,8 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import vllm_node
 from vllm_node import Node, Raised, need, until
-
 
 # What runs in a node.
 
@@ -23,7 +23,9 @@ def repacked(state, descriptor, change):
     """A descriptor of other rows; change makes them."""
     from vllm.distributed.ec_transfer.ec_connector.cpu import utils
 
-    return utils.serialize_mem_descriptor(eval(change)(utils.deserialize_mem_descriptor(descriptor)))
+    return utils.serialize_mem_descriptor(
+        eval(change)(utils.deserialize_mem_descriptor(descriptor))
+    )
 
 
 def base_of(state):
@@ -34,8 +36,6 @@ def base_of(state):
 
 def read_to_end(state, *arguments):
     """Posts a read, asks until it is done, and what is said then; a failure is raised."""
-    import vllm_node
-
     pull = vllm_node.open_transport(state, "pull")
     handle = pull.post_read(*arguments)
     states = set()
@@ -55,20 +55,21 @@ def permutation(count, seed):
 class Nodes(unittest.TestCase):
     """A process of each maker, which reads from the other. The originals spin: none lives longer than its test."""
 
-    tls = None
-    size = {}
+    settings = {}
 
     @classmethod
     def setUpClass(cls):
         need()
-        cls.ours, cls.theirs = (Node(maker, maker, tls=cls.tls, **cls.size) for maker in ("ours", "original"))
+        cls.ours, cls.theirs = (
+            Node(maker, maker, **cls.settings) for maker in ("ours", "original")
+        )
         cls.addClassCleanup(cls.theirs.kill)
         cls.addClassCleanup(cls.ours.kill)
         for node in cls.ours, cls.theirs:
             node.start("vllm_node.call", "pull", "get_agent_metadata")
 
     def node(self, maker, name):
-        node = Node(maker, name, tls=self.tls, **self.size)
+        node = Node(maker, name, **self.settings)
         self.addCleanup(node.kill)
         return node
 
@@ -95,7 +96,9 @@ class Nodes(unittest.TestCase):
         local, remote = permutation(node.blocks, seed + 1), permutation(peer.blocks, seed + 2)
         told = node.ask("test_vllm_pull.read_to_end", local, name, remote, message)
         self.assertEqual(told, ({"DONE"}, "DONE", None))
-        self.assertEqual(node.wrong({here: (seed, there) for here, there in zip(local, remote)}), [])
+        self.assertEqual(
+            node.wrong({here: (seed, there) for here, there in zip(local, remote)}), []
+        )
         self.assertEqual(peer.wrong({index: (seed, index) for index in range(peer.blocks)}), [])
         if message:
             self.assertEqual(self.notifs(peer, 1), {f"{node.name} pull": [message]})
@@ -110,7 +113,10 @@ class Nodes(unittest.TestCase):
                 self.read_all(node, name, peer, 10 * seed + 5, b"\0\xff\0" * 1000)
                 node.fill(50)
                 node.ask("test_vllm_pull.read_to_end", [3], name, [5], b"one")
-                self.assertEqual(node.wrong({index: (50, index) for index in range(node.blocks) if index != 3}), [])
+                self.assertEqual(
+                    node.wrong({index: (50, index) for index in range(node.blocks) if index != 3}),
+                    [],
+                )
                 self.assertEqual(self.notifs(peer, 1), {f"{node.name} pull": [b"one"]})
                 # The same data once more, then a new registration.
                 self.assertEqual(node.know(peer), name)
@@ -118,7 +124,9 @@ class Nodes(unittest.TestCase):
                 self.assertIsNone(node.pull("remove_remote_peer", name))
                 with self.assertRaises(Raised) as refused:
                     node.pull("post_read", [0], name, [0], b"")
-                self.assertEqual((refused.exception.kinds[0], refused.exception.text), ("KeyError", str(name)))
+                self.assertEqual(
+                    (refused.exception.kinds[0], refused.exception.text), ("KeyError", str(name))
+                )
                 self.assertEqual(node.know(peer), name)
                 self.read_all(node, name, peer, 30 + seed, b"x")
                 # None came of what had none.
@@ -136,13 +144,16 @@ class Default(Nodes):
         mine = self.ours.pull("get_mem_descriptor")
         base = self.ours.ask("test_vllm_pull.base_of")
         self.assertEqual(
-            mine, self.theirs.ask("test_vllm_pull.encoded", base, self.ours.blocks, self.ours.block))
+            mine, self.theirs.ask("test_vllm_pull.encoded", base, self.ours.blocks, self.ours.block)
+        )
 
     def test_some_blocks_in_another_order(self):
         for node, peer in self.pairs():
             with self.subTest(node.maker):
                 rows = "lambda rows: rows[40:30:-1]"
-                some = self.theirs.ask("test_vllm_pull.repacked", peer.pull("get_mem_descriptor"), rows)
+                some = self.theirs.ask(
+                    "test_vllm_pull.repacked", peer.pull("get_mem_descriptor"), rows
+                )
                 name = node.pull("add_remote_peer", peer.pull("get_agent_metadata"), some)
                 peer.fill(60)
                 node.ask("test_vllm_pull.read_to_end", [7, 8], name, [0, 9], b"")
@@ -154,7 +165,9 @@ class Default(Nodes):
             metadata, descriptor = peer.pull("get_agent_metadata"), peer.pull("get_mem_descriptor")
 
             def rows(change):
-                return self.theirs.ask("test_vllm_pull.repacked", descriptor, f"lambda rows: {change}")
+                return self.theirs.ask(
+                    "test_vllm_pull.repacked", descriptor, f"lambda rows: {change}"
+                )
 
             cases = {
                 "cut off metadata": (metadata[:100], descriptor),
@@ -162,7 +175,10 @@ class Default(Nodes):
                 "cut off descriptor": (metadata, descriptor[:-1]),
                 "more after it": (metadata, descriptor + b"\0"),
                 "no rows": (metadata, rows("[]")),
-                "past the end": (metadata, rows("[*rows, (rows[-1][0] + rows[-1][1], rows[-1][1], 0)]")),
+                "past the end": (
+                    metadata,
+                    rows("[*rows, (rows[-1][0] + rows[-1][1], rows[-1][1], 0)]"),
+                ),
                 "another device": (metadata, rows("[(rows[0][0], rows[0][1], 1)]")),
             }
             for what, data in cases.items():
@@ -170,8 +186,11 @@ class Default(Nodes):
                     node.pull("add_remote_peer", *data)
             name = node.know(peer)
             for what, kind, lists in (
-                ("lengths", "ValueError", ([0, 1], [0])), ("nothing", None, ([], [])), ("-1", None, ([-1], [0])),
-                ("local", None, ([node.blocks], [0])), ("remote", None, ([0], [peer.blocks])),
+                ("lengths", "ValueError", ([0, 1], [0])),
+                ("nothing", None, ([], [])),
+                ("-1", None, ([-1], [0])),
+                ("local", None, ([node.blocks], [0])),
+                ("remote", None, ([0], [peer.blocks])),
                 ("one of two", None, ([0, 1], [0, 2**31])),
             ):
                 with self.subTest(f"{node.maker}: {what}"):
@@ -204,9 +223,8 @@ class Default(Nodes):
 class Tcp(Nodes):
     """Over sockets, where reads stay in flight for as long as the source stands still."""
 
-    tls = "tcp"
     # More than what sockets hold.
-    size = {"blocks": 32, "block": 1 << 20}
+    settings = {"UCX_TLS": "tcp", "blocks": 32, "block": 1 << 20}
 
     def test_every_byte_both_ways(self):
         self.every_byte()
@@ -243,7 +261,9 @@ class Tcp(Nodes):
                 self.assertEqual(node.pull("add_remote_peer", *data), name)
                 peer.resume()
                 until(lambda: node.pull("check_xfer_state", handle) == "DONE")
-                self.assertEqual(node.wrong({index: (1, index) for index in range(node.blocks)}), [])
+                self.assertEqual(
+                    node.wrong({index: (1, index) for index in range(node.blocks)}), []
+                )
                 self.assertEqual(self.notifs(peer, 1), {f"{node.name} pull": [b"was read"]})
                 node.pull("release_xfer_handle", handle)
                 node.pull("remove_remote_peer", name)

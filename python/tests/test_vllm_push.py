@@ -6,6 +6,7 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+import vllm_node
 from vllm_node import Node, Raised, need, until
 
 DISCONNECTED = "NIXL_ERR_REMOTE_DISCONNECT"
@@ -31,23 +32,30 @@ def permutation(count, seed):
     return random.Random(seed).sample(range(count), count)
 
 
+def of_local(state):
+    """In a node: as of_push, over LOCAL."""
+    vllm_node.open_transport(state, "push", backends=["LOCAL"])
+    return vllm_node.of_push(state)
+
+
 class Nodes(unittest.TestCase):
     """A process of each maker, with the other as its peer. The originals spin: none lives longer than its test."""
 
-    tls = None
-    size = {}
+    settings = {}
 
     @classmethod
     def setUpClass(cls):
         need()
-        cls.ours, cls.theirs = (Node(maker, maker, tls=cls.tls, **cls.size) for maker in ("ours", "original"))
+        cls.ours, cls.theirs = (
+            Node(maker, maker, **cls.settings) for maker in ("ours", "original")
+        )
         cls.addClassCleanup(cls.theirs.kill)
         cls.addClassCleanup(cls.ours.kill)
         for node in cls.ours, cls.theirs:
             node.start("vllm_node.of_push")
 
     def node(self, maker, name):
-        node = Node(maker, name, tls=self.tls, **self.size)
+        node = Node(maker, name, **self.settings)
         self.addCleanup(node.kill)
         return node
 
@@ -61,7 +69,9 @@ class Nodes(unittest.TestCase):
         local, remote = permutation(node.blocks, seed + 1), permutation(peer.blocks, seed + 2)
         xfer = node.push("write_blocks", peer.name, local, remote)
         self.assertEqual(finish(node, peer.name, [xfer]), ([xfer], []))
-        self.assertEqual(peer.wrong({there: (seed, here) for here, there in zip(local, remote)}), [])
+        self.assertEqual(
+            peer.wrong({there: (seed, here) for here, there in zip(local, remote)}), []
+        )
         self.assertEqual(node.wrong({index: (seed, index) for index in range(node.blocks)}), [])
         return xfer
 
@@ -138,7 +148,14 @@ class Default(Nodes):
             first = write(node, peer, [0], [0])
             finish(node, peer.name, [first])
             last = node.blocks
-            bad = ([], []), ([0, 1], [0]), ([-1], [0]), ([last], [0]), ([0], [last]), ([0, 1], [0, 2**31 - 1])
+            bad = (
+                ([], []),
+                ([0, 1], [0]),
+                ([-1], [0]),
+                ([last], [0]),
+                ([0], [last]),
+                ([0, 1], [0, 2**31 - 1]),
+            )
             for turn, lists in enumerate(bad):
                 # Never three in a row.
                 if turn % 2 == 0:
@@ -159,7 +176,9 @@ class Default(Nodes):
             seen.append(node.push("poll", peer.name))
             self.write_all(node, peer, 30)
             # Strikes of before the removal do not count.
-            seen.append([(write(node, peer, [], []), node.push("poll", peer.name)) for _ in range(2)])
+            seen.append(
+                [(write(node, peer, [], []), node.push("poll", peer.name)) for _ in range(2)]
+            )
             node.push("remove_remote_peer", peer.name)
         self.assertEqual(told["ours"], told["original"])
 
@@ -229,9 +248,8 @@ class Default(Nodes):
 class Tcp(Nodes):
     """Over sockets, where transfers stay in flight for as long as the target stands still."""
 
-    tls = "tcp"
     # More than what sockets hold.
-    size = {"blocks": 32, "block": 1 << 20}
+    settings = {"UCX_TLS": "tcp", "blocks": 32, "block": 1 << 20}
 
     def test_every_byte_both_ways(self):
         self.every_byte()
@@ -268,7 +286,9 @@ class Tcp(Nodes):
                 self.assertEqual(node.push("poll", peer.name), ((), (), None))
                 last = node.push("write_blocks", peer.name, [0], [0])
                 finish(node, peer.name, [last])
-                self.assertEqual(peer.wrong({index: (3, index) for index in range(1, peer.blocks)}), [])
+                self.assertEqual(
+                    peer.wrong({index: (3, index) for index in range(1, peer.blocks)}), []
+                )
                 node.push("remove_remote_peer", peer.name)
 
     def test_cancel_immediate(self):
@@ -314,6 +334,38 @@ class Tcp(Nodes):
                 self.holds(node, 1)
                 node.push("remove_remote_peer", peer.name)
                 node.push("remove_remote_peer", peer.name)
+
+
+class Local(unittest.TestCase):
+    """Without NIXL, and without a single setting of the environment: vLLM's list of backends says so."""
+
+    def test_every_byte_and_a_death_that_no_write_has_to_find(self):
+        need()
+        nodes = [Node("ours", name, DT_NIXL_LIB_DIR="/nowhere") for name in ("first", "second")]
+        for node in nodes:
+            self.addCleanup(node.kill)
+            node.start("test_vllm_push.of_local")
+        (_, first), (peer, second) = [(node, node.wait()) for node in nodes]
+        node = nodes[0]
+        node.push("add_remote_peer", "peer", **second)
+        # Both ways at once, and of itself.
+        peer.push("add_remote_peer", "peer", **first)
+        node.push("add_remote_peer", "self", **first)
+        node.fill(1)
+        local, remote = permutation(64, 2), permutation(64, 3)
+        xfer = node.push("write_blocks", "peer", local, remote)
+        self.assertEqual(finish(node, "peer", [xfer]), ([xfer], []))
+        self.assertEqual(peer.wrong({there: (1, here) for here, there in zip(local, remote)}), [])
+        xfer = node.push("write_blocks", "self", [1], [2])
+        self.assertEqual(finish(node, "self", [xfer]), ([xfer], []))
+        self.assertEqual(node.wrong({2: (1, 1)}), [])
+        self.assertEqual(node.push("poll", "peer"), ((), (), None))
+        peer.kill()
+        fault = until(lambda: node.push("poll", "peer")[2])
+        self.assertEqual(fault, DISCONNECTED)
+        self.assertIsNone(node.push("write_blocks", "peer", [0], [0]))
+        node.push("remove_remote_peer", "peer")
+        self.assertEqual(node.push("poll", "peer"), ((), (), None))
 
 
 # Only its subclasses are tests.

@@ -49,8 +49,12 @@ class Engine:
         from vllm.v1.kv_offload.tiering.p2p.session import P2PSession
 
         self.session = P2PSession(
-            peer_id=connection.peer_id, local_id=self.name, transport=self.data,
-            local_block_len=self.data.block_len, local_hash_seed="seed", conn=connection,
+            peer_id=connection.peer_id,
+            local_id=self.name,
+            transport=self.data,
+            local_block_len=self.data.block_len,
+            local_hash_seed="seed",
+            conn=connection,
         )
 
     def step(self):
@@ -87,14 +91,18 @@ def exchange(state, peer_port, seed):
     half = state["blocks"] // 2
     for index in range(half):
         at = index * state["block"]
-        state["memory"][at:at + state["block"]] = pattern(seed, index, state["block"])
+        state["memory"][at : at + state["block"]] = pattern(seed, index, state["block"])
     engine.until(lambda: engine.session is not None)
     mine, theirs = ("a", "b") if peer_port else ("b", "a")
-    engine.session.request_blocks(1, mine, [key(index) for index in range(half)], list(range(2 * half - 1, half - 1, -1)))
+    engine.session.request_blocks(
+        1, mine, [key(index) for index in range(half)], list(range(2 * half - 1, half - 1, -1))
+    )
     # Some are there before they are asked for, and some come later.
     engine.session.add_stored_blocks(theirs, [key(0), key(1)], [0, 1], 10)
     engine.until(lambda: theirs in engine.fetched)
-    engine.session.add_stored_blocks(theirs, [key(index) for index in range(2, half)], list(range(2, half)), 11)
+    engine.session.add_stored_blocks(
+        theirs, [key(index) for index in range(2, half)], list(range(2, half)), 11
+    )
     engine.until(lambda: engine.loads and len(engine.stores) == 2)
     # What was sent last is lost when its sender ends, so each says that it has all. The other may have ended then.
     engine.session.request_blocks(2, "all", [], [])
@@ -110,7 +118,9 @@ def serve_one_who_is_gone(state):
     engine.until(lambda: not engine.session.alive)
     told = engine.session.data_plane_fault, engine.session.death_reason
     end = engine.end()
-    return told, [tuple(store) for store in engine.stores] + [(job, False) for job in end.failed_stores]
+    return told, [tuple(store) for store in engine.stores] + [
+        (job, False) for job in end.failed_stores
+    ]
 
 
 def ask_and_be_gone(state, peer_port):
@@ -132,7 +142,9 @@ def ask_and_be_gone(state, peer_port):
 def produce(state, port, embeddings, seed):
     """Offers embeddings, {hash: number of its blocks}, until each was read once."""
     from vllm.distributed.ec_transfer.ec_connector.cpu.control.zmq import ZmqServerTransport
-    from vllm.distributed.ec_transfer.ec_connector.cpu.scheduler.embedding_cache import EmbeddingCache
+    from vllm.distributed.ec_transfer.ec_connector.cpu.scheduler.embedding_cache import (
+        EmbeddingCache,
+    )
     from vllm.distributed.ec_transfer.ec_connector.cpu.session import ProducerSession
 
     data = open_transport(state, "pull")
@@ -140,7 +152,9 @@ def produce(state, port, embeddings, seed):
     for name, count in embeddings.items():
         for number, block in enumerate(cache.alloc(name, count).block_ids):
             at = block * state["block"]
-            state["memory"][at:at + state["block"]] = pattern(f"{seed} {name}", number, state["block"])
+            state["memory"][at : at + state["block"]] = pattern(
+                f"{seed} {name}", number, state["block"]
+            )
         cache.mark_ready(name)
     session = ProducerSession(ZmqServerTransport(HOST, port), data, cache, "hash")
     pinned, read = set(), set()
@@ -166,7 +180,8 @@ def meet_producer(state, port):
     control = ZmqClientTransport()
     address = HOST, port
     state["consumer"] = control, ConsumerSession(
-        address, control.connect(address), control, open_transport(state, "pull"), "hash")
+        address, control.connect(address), control, open_transport(state, "pull"), "hash"
+    )
 
 
 def consume(state, wanted):
@@ -222,14 +237,18 @@ class Sessions(unittest.TestCase):
             self.assertEqual(node.wait(), (([(1, mine, True)], [(10, True), (11, True)]), [2]))
         half = first.blocks // 2
         for node, theirs in (first, seed + 1), (second, seed):
-            self.assertEqual(node.wrong({2 * half - 1 - index: (theirs, index) for index in range(half)}), [])
+            self.assertEqual(
+                node.wrong({2 * half - 1 - index: (theirs, index) for index in range(half)}), []
+            )
 
     def test_p2p_exchange(self):
         self.exchange(self.ours, self.theirs, 10)
         self.exchange(self.theirs, self.ours, 20)
 
     def test_p2p_exchange_over_local(self):
-        first, second = (self.node("ours", name, backend="local") for name in ("first", "second"))
+        first, second = (
+            self.node("ours", name, DT_BACKEND="local") for name in ("first", "second")
+        )
         self.exchange(first, second, 30)
 
     def test_p2p_fault(self):
@@ -254,9 +273,14 @@ class Sessions(unittest.TestCase):
             consumer.ask("test_vllm_sessions.meet_producer", port)
         wanted = {"first": [40, 7, 8], "a longer häsh": list(range(39, 19, -1))}
         self.assertEqual(
-            consumer.ask("test_vllm_sessions.consume", wanted), (sorted(wanted), False))
+            consumer.ask("test_vllm_sessions.consume", wanted), (sorted(wanted), False)
+        )
         self.assertEqual(producer.wait(), (sorted(embeddings), False))
-        blocks = {block: (f"{seed} {name}", number) for name in wanted for number, block in enumerate(wanted[name])}
+        blocks = {
+            block: (f"{seed} {name}", number)
+            for name in wanted
+            for number, block in enumerate(wanted[name])
+        }
         self.assertEqual(consumer.wrong(blocks), [])
 
     def test_encoder_cache(self):
@@ -266,7 +290,9 @@ class Sessions(unittest.TestCase):
                 consumer.ask("test_vllm_sessions.leave_producer")
 
     def test_encoder_cache_over_local(self):
-        consumer, producer = (self.node("ours", name, backend="local") for name in ("consumer", "producer"))
+        consumer, producer = (
+            self.node("ours", name, DT_BACKEND="local") for name in ("consumer", "producer")
+        )
         self.read(consumer, producer, free_port(), 50)
 
     def test_producer_that_restarts(self):

@@ -35,7 +35,9 @@ def stand_in():
     base = _module("vllm.v1.kv_offload.base")
     base.OffloadKey = typing.NewType("OffloadKey", bytes)
     base.LookupResult = enum.Enum("LookupResult", "MISS HIT HIT_PENDING RETRY")
-    base.ReqContext = type("ReqContext", (), {"__init__": lambda self, **fields: self.__dict__.update(fields)})
+    base.ReqContext = type(
+        "ReqContext", (), {"__init__": lambda self, **fields: self.__dict__.update(fields)}
+    )
     network = _module("vllm.utils.network_utils")
     network.make_zmq_path = lambda scheme, host, port: f"{scheme}://{host}:{port}"
 

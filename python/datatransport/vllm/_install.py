@@ -36,7 +36,9 @@ def install() -> None:
         if original is ours:
             continue
         _compare(original, ours)
-        found.append((ours, base, [module, *(sys.modules[name] for name in holders if name in sys.modules)]))
+        found.append(
+            (ours, base, [module, *(sys.modules[name] for name in holders if name in sys.modules)])
+        )
     for ours, base, modules in found:
         base.register(ours)
         for module in modules:
@@ -59,7 +61,9 @@ def _compare(original: type[Any], ours: type[Any]) -> None:
         if name.startswith("_") and name != "__init__":
             continue
         if not hasattr(ours, name):
-            raise RuntimeError(f"this vLLM's {original.__name__} has {name}, and vLLM 0.33's has not")
+            raise RuntimeError(
+                f"this vLLM's {original.__name__} has {name}, and vLLM 0.33's has not"
+            )
         if callable(method):
             theirs, here = _parameters(method), _parameters(getattr(ours, name))
             if theirs != here:

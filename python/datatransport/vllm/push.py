@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import json
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal, NamedTuple, Optional
 
@@ -60,7 +60,7 @@ class NixlTransport:
         self,
         agent_name: str,
         view: memoryview,
-        config_fields: dict | None = None,
+        config_fields: dict | None = None,  # type: ignore[type-arg] # as in the original
         backends: list[str] | None = None,
         num_threads: int = 4,
     ) -> None:
@@ -117,7 +117,7 @@ class NixlTransport:
         return self._config_fingerprint
 
     @staticmethod
-    def _compute_fingerprint(config_fields: dict | None) -> str:
+    def _compute_fingerprint(config_fields: Mapping[Any, Any] | None) -> str:
         # Not the library's, which is given a text: here keys may be other than text, and are sorted as such.
         if not config_fields:
             return ""
@@ -180,7 +180,10 @@ class NixlTransport:
                 self._transport.remove_remote_peer(peer_id)
             except DataTransportError as error:
                 logger.warning(
-                    "NixlTransport %s: removing peer=%s failed: %s", self._agent_name, peer_id, error
+                    "NixlTransport %s: removing peer=%s failed: %s",
+                    self._agent_name,
+                    peer_id,
+                    error,
                 )
 
     def write_blocks(
