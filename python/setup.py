@@ -21,11 +21,9 @@ library = os.environ.get("DATATRANSPORT_LIBRARY") or None
 class BuildWithLibrary(build_py):
     def run(self):
         super().run()
-        folder = os.path.join(self.build_lib, "datatransport", "lib")
-        # What an earlier build has left must not get into a wheel that says that it has no library.
-        shutil.rmtree(folder, ignore_errors=True)
         if library and not self.editable_mode:
-            os.makedirs(folder)
+            folder = os.path.join(self.build_lib, "datatransport", "lib")
+            os.makedirs(folder, exist_ok=True)
             shutil.copyfile(library, os.path.join(folder, "libdatatransport.so.0"))
 
 

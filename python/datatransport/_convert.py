@@ -11,7 +11,7 @@ from typing import Any, Iterable, Optional, Sequence, SupportsIndex, Union
 
 from .errors import InvalidArgument, OutOfRange
 
-# What has the buffer protocol; before Python 3.12 there is no type for it.
+# What has the buffer protocol. The type for it is not known before Python 3.12, nor to NumPy there.
 Buffer = Any
 Indexes = Union[Iterable[int], Buffer]
 

@@ -33,7 +33,8 @@ def skip(why):
     """Says aloud that something is not checked. Where everything must be there, that is a failure."""
     if os.environ.get("CI"):
         raise AssertionError(f"SKIPPED, which CI=true does not allow: {why}")
-    print(f"SKIPPED: {why}", file=sys.stderr, flush=True)
+    # On a line of its own: unittest prints dots meanwhile.
+    print(f"\nSKIPPED: {why}", file=sys.stderr, flush=True)
     raise unittest.SkipTest(why)
 
 

@@ -38,7 +38,8 @@ def setuptools():
             print(SETUPTOOLS, file=file, flush=True)
             command = [*PIP, "install", "--quiet", "--no-deps", "--require-hashes"]
             command += ["--target", str(folder), "--requirement", file.name]
-            if subprocess.run(command).returncode != 0:
+            quiet = {**os.environ, "PIP_ROOT_USER_ACTION": "ignore"}
+            if subprocess.run(command, env=quiet).returncode != 0:
                 skip("pip install ./python: setuptools could not be fetched")
         # Written last: what was interrupted is fetched again.
         pinned.write_text(SETUPTOOLS)

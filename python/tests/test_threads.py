@@ -231,6 +231,17 @@ class Ends(unittest.TestCase):
         programs = [self.starts(source) for _ in range(4)]
         self.assertEqual([finish(program) for program in programs], [("", "", 0)] * 4)
 
+    def test_open_transports_are_closed_at_the_end(self):
+        # Of what was registered first, the turn is last.
+        source = (
+            "import atexit\n"
+            "def after():\n"
+            "    try: t.poll()\n"
+            "    except dt.Closed: print('closed')\n"
+            "atexit.register(after)\n"
+        ) + OPEN
+        self.assertEqual(run(source, "local"), ("closed\n", "", 0))
+
     def test_messages_arrive_though_nobody_closed(self):
         source = (
             "u = dt.Transport(bytearray(64), 64, backend=sys.argv[1], agent_name='u')\n"

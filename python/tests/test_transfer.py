@@ -1,11 +1,13 @@
 """Transfers between processes, over every backend, and what becomes of them when a peer ends."""
 
+import subprocess
 import threading
 import unittest
+from unittest import mock
 
 import datatransport as dt
 from pattern import pattern
-from support import BACKENDS, PATIENCE_S, Peer, finish, run, start, until
+from support import BACKENDS, PATIENCE_S, PYTHON, ROOT, Peer, environment, finish, run, start, until
 
 LENGTH = 4096
 
@@ -18,6 +20,18 @@ class TwoProcesses(unittest.TestCase):
         for backend, program in programs.items():
             with self.subTest(backend):
                 self.assertEqual(finish(program), ("all bytes were compared\n", "", 0))
+
+    def test_the_example(self):
+        for backend in ("local", "nixl"):
+            with self.subTest(backend):
+                found = subprocess.run(
+                    [*PYTHON, str(ROOT / "python" / "examples" / "push.py"), backend],
+                    env=environment(backend),
+                    stdout=subprocess.PIPE,
+                    timeout=PATIENCE_S,
+                )
+                wanted = b"block 6: b'hello'\nblock 3: b'world'\n"
+                self.assertEqual((found.returncode, found.stdout), (0, wanted))
 
     def test_the_nixl_that_pip_has_installed(self):
         source = (
@@ -116,6 +130,20 @@ class Local(unittest.TestCase):
         self.assertEqual(self.transport.poll(limit=0), [])
         self.assertEqual(self.transport.poll("nobody"), [])
 
+    def test_messages_that_are_longer_than_ours(self):
+        self.transport.import_handshake("me", self.transport.export_handshake())
+        sent = [b"short", bytes(60000), b"x" * 30000, b"last"]
+        for message in sent:
+            self.transport.send_notif("me", message)
+        found = []
+        # Other programs send such; here the room is less instead.
+        with mock.patch("datatransport.transport._MESSAGE_MAX", 10):
+            until(
+                lambda: len(found) == 4,
+                lambda: found.extend(one.message for one in self.transport.get_new_notifs()),
+            )
+        self.assertEqual(found, sent)
+
     def test_waiting(self):
         self.assertEqual(self.transport.wait(0), [])
         self.assertEqual(self.transport.wait(0.25), [])
@@ -149,7 +177,10 @@ class Local(unittest.TestCase):
         self.assertEqual(self.transport.get_new_notifs(), [])
         with self.assertRaisesRegex(dt.Cancelled, "transfer 3 ended"):
             dt.XferState(3, dt.Status.CANCELLED).raise_for_status()
-        self.assertEqual(str(dt.XferState(3, 1)), "PROC")
+        running = dt.XferState(3, 1)
+        self.assertEqual((running.done, running.in_progress, running.failed), (False, True, False))
+        self.assertEqual((running.status, str(running)), (dt.Status.OK, "PROC"))
+        running.raise_for_status()
         self.assertEqual(str(dt.XferState(3, -10)), "DT_ERR_CANCELLED")
         self.assertEqual(dt.XferState(3, -99).status, -99)
 
