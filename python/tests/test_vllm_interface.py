@@ -7,6 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import vllm_node
+import vllm_stand_in
 from vllm_node import Node, Raised, need
 
 CONFIGURATIONS = (
@@ -135,7 +136,6 @@ def broken(state):
 def installed(state):
     """After install(), what vLLM's own modules name, and what they think of it."""
     import datatransport.vllm as ours
-    import vllm_stand_in
     from vllm.v1.kv_offload.tiering.p2p import data
 
     vllm_stand_in.nixl()
@@ -155,6 +155,20 @@ def installed(state):
     ]
     transport.close()
     return told
+
+
+def plugged_in(state, project):
+    """What vLLM calls of the package, as pyproject.toml names it; then whether ours is in its place."""
+    import pkgutil
+    import tomllib
+
+    vllm_stand_in.nixl()
+    with open(project, "rb") as text:
+        (name,) = tomllib.load(text)["project"]["entry-points"]["vllm.general_plugins"].values()
+    pkgutil.resolve_name(name)()
+    from vllm.v1.kv_offload.tiering.p2p import data
+
+    return data.NixlTransport.__module__
 
 
 def install_over(state, change):
@@ -250,6 +264,16 @@ class Interface(unittest.TestCase):
         node = Node("ours", "installed")
         self.addCleanup(node.kill)
         self.assertEqual(node.ask("test_vllm_interface.installed"), [True] * 6)
+
+    def test_plugin(self):
+        project = str(Path(__file__).resolve().parents[1] / "pyproject.toml")
+        for wanted, module in ("1", "datatransport.vllm.push"), (
+            "0",
+            "vllm.v1.kv_offload.tiering.p2p.data.nixl",
+        ):
+            node = Node("ours", "plugin", DATATRANSPORT_VLLM=wanted)
+            self.addCleanup(node.kill)
+            self.assertEqual(node.ask("test_vllm_interface.plugged_in", project), module)
 
     def test_install_refuses_another_interface(self):
         node = Node("original", "another")

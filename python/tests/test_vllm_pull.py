@@ -295,7 +295,9 @@ class Tcp(Nodes):
     def test_death_of_the_source_in_mid_read(self):
         for node, maker in (self.ours, "original"), (self.theirs, "ours"):
             with self.subTest(node.maker):
-                peer = self.node(maker, f"mortal {maker}")
+                peer, again = (self.node(maker, f"mortal {maker}") for _ in range(2))
+                for mortal in peer, again:
+                    mortal.start("vllm_node.call", "pull", "get_agent_metadata")
                 name, handle = self.in_flight(node, peer)
                 peer.kill()
                 with self.assertRaises(Raised):
@@ -307,7 +309,6 @@ class Tcp(Nodes):
                 with self.assertRaises(Raised):
                     node.ask("test_vllm_pull.read_to_end", [0], name, [0], b"")
                 node.pull("remove_remote_peer", name)
-                again = self.node(maker, peer.name)
                 self.assertEqual(node.know(again), name)
                 self.read_all(node, name, again, 3, b"after")
                 node.pull("remove_remote_peer", name)

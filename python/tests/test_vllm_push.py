@@ -123,8 +123,9 @@ class Default(Nodes):
                     with self.assertRaises(Raised):
                         node.add(peer, **changes)
                     # That of the asynchronous one is in the future.
-                    with self.assertRaises(Raised):
+                    with self.assertRaises(Raised) as refused:
                         node.push("add_remote_peer_async", peer.name, **dict(right, **changes))
+                    self.assertEqual(refused.exception.kinds, ["Future"])
                     self.assertIsNone(node.push("write_blocks", peer.name, [0], [0]))
                     self.assertEqual(node.push("poll", peer.name), ((), (), None))
             self.assertIsNone(node.push("add_remote_peer_async", peer.name, **right))
@@ -181,6 +182,14 @@ class Default(Nodes):
             )
             node.push("remove_remote_peer", peer.name)
         self.assertEqual(told["ours"], told["original"])
+        # The original cuts them to integers.
+        self.ours.add(self.theirs)
+        for wrong in [0.5], ["1"], [None]:
+            with self.assertRaises(Raised) as refused:
+                self.ours.push("write_blocks", self.theirs.name, wrong, [0])
+            self.assertEqual(refused.exception.kinds[0], "TypeError")
+        self.assertEqual(self.ours.push("poll", self.theirs.name), ((), (), None))
+        self.ours.push("remove_remote_peer", self.theirs.name)
 
     def test_cancel_of_what_has_ended(self):
         for node, peer in self.pairs():
@@ -218,7 +227,9 @@ class Default(Nodes):
         """The same is seen of an original that ends and of one of ours; it comes back under the same name."""
         for node, maker in (self.ours, "original"), (self.theirs, "ours"):
             with self.subTest(node.maker):
-                peer = self.node(maker, f"mortal {maker}")
+                peer, again = (self.node(maker, f"mortal {maker}") for _ in range(2))
+                peer.start("vllm_node.of_push")
+                again.start("vllm_node.of_push")
                 node.add(peer)
                 self.write_all(node, peer, 40)
                 peer.kill()
@@ -226,7 +237,7 @@ class Default(Nodes):
                 node.push("remove_remote_peer", peer.name)
                 self.assertEqual(node.push("poll", peer.name), ((), (), None))
 
-                peer = self.node(maker, peer.name)
+                peer = again
                 node.add(peer)
                 peer.add(node)
                 self.write_all(node, peer, 41)
@@ -307,13 +318,16 @@ class Tcp(Nodes):
         """Where the original's id stays in flight for good, ours surfaces as failed, when nothing comes any more."""
         node, peer = self.ours, self.theirs
         right = peer.ask("vllm_node.of_push")
-        xfer = self.in_flight(node, peer)
+        # As many as would be a fault, if they were failures.
+        ids = [self.in_flight(node, peer)]
+        ids += [node.push("write_blocks", peer.name, [0], [0]) for _ in range(2)]
         node.push("remove_remote_peer", peer.name)
         self.assertIsNone(node.push("write_blocks", peer.name, [0], [0]))
         # Known again, before the old registration is quiet.
         node.push("add_remote_peer", peer.name, **right)
         peer.resume()
-        self.assertEqual(finish(node, peer.name, [xfer]), ([], [xfer]))
+        done, failed = finish(node, peer.name, ids)
+        self.assertEqual((done, sorted(failed)), ([], ids))
         peer.fill(5)
         # It is no fault of the new registration's.
         self.assertEqual(node.push("poll", peer.name), ((), (), None))
@@ -354,6 +368,8 @@ class Local(unittest.TestCase):
         node.fill(1)
         local, remote = permutation(64, 2), permutation(64, 3)
         xfer = node.push("write_blocks", "peer", local, remote)
+        # The originals count from there, too.
+        self.assertEqual(xfer, 0)
         self.assertEqual(finish(node, "peer", [xfer]), ([xfer], []))
         self.assertEqual(peer.wrong({there: (1, here) for here, there in zip(local, remote)}), [])
         xfer = node.push("write_blocks", "self", [1], [2])

@@ -232,7 +232,7 @@ def call(state, which, method, *arguments, **keywords):
         return tuple(result)
     if type(result).__name__ == "Future":
         error = result.exception(PATIENCE_S)
-        return None if error is None else raised(error)
+        return None if error is None else Raised(["Future"], str(error))
     if type(result).__module__.startswith("nixl"):
         # A handle of NIXL's stays here.
         state.setdefault("handles", []).append(result)
