@@ -133,6 +133,24 @@ def broken(state):
     return [*told, push.close()]
 
 
+def nixl_of(state, loaded):
+    """Where NIXL is looked for when wheels for both CUDAs are installed, and one is loaded."""
+    import tempfile
+
+    from datatransport._create import _nixl_of_pip
+
+    with tempfile.TemporaryDirectory() as folder:
+        for name in "nixl_cu12", "nixl_cu13":
+            libraries = Path(folder) / f".{name}.mesonpy.libs"
+            libraries.mkdir()
+            (libraries / "libnixl_capi.so").touch()
+            (Path(folder) / f"{name}.py").touch()
+        sys.path.insert(0, folder)
+        if loaded:
+            __import__(loaded)
+        return Path(_nixl_of_pip()).name
+
+
 def installed(state):
     """After install(), what vLLM's own modules name, and what they think of it."""
     import datatransport.vllm as ours
@@ -264,6 +282,17 @@ class Interface(unittest.TestCase):
         node = Node("ours", "installed")
         self.addCleanup(node.kill)
         self.assertEqual(node.ask("test_vllm_interface.installed"), [True] * 6)
+
+    def test_the_nixl_that_vllm_has_loaded(self):
+        for loaded, wanted in (
+            (None, "nixl_cu12"),
+            ("nixl_cu12", "nixl_cu12"),
+            ("nixl_cu13", "nixl_cu13"),
+        ):
+            node = Node("ours", "loaded")
+            self.addCleanup(node.kill)
+            found = node.ask("test_vllm_interface.nixl_of", loaded)
+            self.assertEqual(found, f".{wanted}.mesonpy.libs")
 
     def test_plugin(self):
         project = str(Path(__file__).resolve().parents[1] / "pyproject.toml")
