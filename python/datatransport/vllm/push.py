@@ -14,7 +14,6 @@ from datatransport import (
     Backend,
     Completion,
     DataTransportError,
-    NotFound,
     PeerLost,
     Status,
     Transport,
@@ -214,9 +213,8 @@ class NixlTransport:
                     peer_id,
                     error,
                 )
-                if isinstance(error, (PeerLost, NotFound)):
-                    self._set_peer_fault(peer_id, _DISCONNECTED)
-                else:
+                # A lost peer the library knows itself, and the next poll tells.
+                if not isinstance(error, PeerLost):
                     self._strike(peer_id, f"{type(error).__name__}: {error}")
                 return None
             self._next_id += 1
@@ -229,7 +227,7 @@ class NixlTransport:
             if self._transport is None:
                 return _EMPTY
             done: list[int] = []
-            failed: list[tuple[int, str, Completion]] = []
+            failed: list[tuple[int, str, int]] = []
             try:
                 for completion in self._completions(peer_id):
                     owner, _ = self._inflight.pop(completion.user_data)
@@ -238,11 +236,12 @@ class NixlTransport:
                         # The order within a batch is not known: a success counts before its failures.
                         self._peer_strikes.pop(owner, None)
                     else:
-                        failed.append((completion.user_data, owner, completion))
-                for _, owner, completion in failed:
-                    self._judge(owner, completion)
+                        failed.append((completion.user_data, owner, completion.status))
+                for _, owner, status in failed:
+                    # Of a peer that is lost or was removed it says nothing that is not known.
+                    if status not in (Status.PEER_LOST, Status.CANCELLED):
+                        self._strike(owner, f"state {status_name(status)}")
                 if peer_id in self._peers and peer_id not in self._peer_faults:
-                    # What the library has noticed without a transfer.
                     peer = self._transport.peer_status(peer_id)
                     if not peer.healthy:
                         self._set_peer_fault(peer_id, _cause(peer.status), peer.text)
@@ -303,13 +302,6 @@ class NixlTransport:
             yield from batch
             if len(batch) < _AT_ONCE:
                 return
-
-    def _judge(self, peer_id: str, completion: Completion) -> None:
-        """What a failed transfer says of its peer."""
-        if completion.status == Status.PEER_LOST:
-            self._set_peer_fault(peer_id, _DISCONNECTED)
-        elif completion.status != Status.CANCELLED:
-            self._strike(peer_id, f"state {status_name(completion.status)}")
 
     def _strike(self, peer_id: str, cause: str) -> None:
         # One that surfaces after its peer was removed is not the next registration's.
