@@ -22,16 +22,14 @@ class TwoProcesses(unittest.TestCase):
                 self.assertEqual(finish(program), ("all bytes were compared\n", "", 0))
 
     def test_the_example(self):
-        for backend in ("local", "nixl"):
-            with self.subTest(backend):
-                found = subprocess.run(
-                    [*PYTHON, str(ROOT / "python" / "examples" / "push.py"), backend],
-                    env=environment(backend),
-                    stdout=subprocess.PIPE,
-                    timeout=PATIENCE_S,
-                )
-                wanted = b"block 6: b'hello'\nblock 3: b'world'\n"
-                self.assertEqual((found.returncode, found.stdout), (0, wanted))
+        found = subprocess.run(
+            [*PYTHON, str(ROOT / "python" / "examples" / "push.py")],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            timeout=PATIENCE_S,
+        )
+        wanted = b"block 6: b'hello'\nblock 3: b'world'\n"
+        self.assertEqual((found.returncode, found.stdout), (0, wanted))
 
     def test_the_nixl_that_pip_has_installed(self):
         source = (
