@@ -120,10 +120,21 @@ def without_nixl(state):
 
 def broken(state):
     """The library refuses all further work; what may not raise does not."""
+    import datatransport
+
     push = vllm_node.open_transport(state, "push", backends=["LOCAL"])
     push.add_remote_peer("x", push.get_agent_metadata(), push.base_addr, 64, 16384)
+    transport, xfer = push._transport, push.write_blocks("x", [0], [1])
+
+    def refuse(*arguments, **keywords):
+        raise datatransport.NoMemory("no memory for ids")
+
+    transport.cancel = refuse
+    assert push.cancel([xfer]) == []
+    del transport.cancel
+    vllm_node.until(lambda: transport.stats().done and not push.poll().done)
     xfer = push.write_blocks("x", [0], [1])
-    push._transport.close()
+    transport.close()
     told = [tuple(push.poll()), tuple(push.poll("x")), push.write_blocks("x", [0], [1])]
     told += [
         push.cancel([xfer], "wait") == [xfer],

@@ -32,14 +32,8 @@ _AT_ONCE = 256
 
 
 class PollResult(NamedTuple):
-    """Result of polling inflight transfers.
-
-    Attributes:
-        done: Transfer IDs that completed successfully.
-        failed: Transfer IDs that failed.
-        peer_fault: On a poll of one peer, why the transport has judged it unusable; None while it is healthy.
-
-    """
+    """What poll() reports: the ids of what has ended, well or not, and of a poll for one peer why that
+    one is unusable, if it is."""
 
     done: Sequence[int]
     failed: Sequence[int]
@@ -97,17 +91,17 @@ class NixlTransport:
 
     @property
     def base_addr(self) -> int:
-        """Base address of the local block memory region."""
+        """Where block 0 lies: what peers need for add_remote_peer()."""
         return self._base_addr
 
     @property
     def num_blocks(self) -> int:
-        """Number of blocks in the local region."""
+        """How many blocks there are here."""
         return self._num_blocks
 
     @property
     def block_len(self) -> int:
-        """Size of each block in bytes."""
+        """Bytes of one block."""
         return self._block_len
 
     @property
@@ -230,7 +224,11 @@ class NixlTransport:
             failed: list[tuple[int, str, int]] = []
             try:
                 for completion in self._completions(peer_id):
-                    owner, _ = self._inflight.pop(completion.user_data)
+                    known = self._inflight.pop(completion.user_data, None)
+                    if known is None:
+                        # Given up by a cancel() that the library had no memory for.
+                        continue
+                    owner, _ = known
                     if completion.ok:
                         done.append(completion.user_data)
                         # The order within a batch is not known: a success counts before its failures.
