@@ -209,6 +209,7 @@ class Default(Nodes):
         source, node = self.node("ours", "mortal"), self.theirs
         name = node.know(source)
         self.read_all(node, name, source, 80, b"before")
+        self.assertIsNone(source.pull("release_xfer_handle", 999))
         for _ in range(2):
             self.assertIsNone(source.pull("deregister"))
         for method, *arguments in ("release_xfer_handle", 1), ("remove_remote_peer", b"nobody"):

@@ -189,7 +189,23 @@ class Default(Nodes):
                 self.ours.push("write_blocks", self.theirs.name, wrong, [0])
             self.assertEqual(refused.exception.kinds[0], "TypeError")
         self.assertEqual(self.ours.push("poll", self.theirs.name), ((), (), None))
+        # It raises for these, which a peer may have asked for.
+        for high in 2**31, 2**32 + 1, 2**64:
+            self.assertIsNone(self.ours.push("write_blocks", self.theirs.name, [0], [high]))
+        self.assertRegex(self.ours.push("poll", self.theirs.name)[2], f"^3 consecutive .*{2**64}")
         self.ours.push("remove_remote_peer", self.theirs.name)
+
+    def test_two_names_for_one_peer(self):
+        """The original loses both with one."""
+        for name in "one", "two":
+            self.ours.add(self.theirs, name)
+        ids = [self.ours.push("write_blocks", name, [5], [6]) for name in ("one", "two")]
+        self.assertEqual(finish(self.ours, "two", ids[1:]), (ids[1:], []))
+        self.assertEqual(finish(self.ours, "one", ids[:1]), (ids[:1], []))
+        self.ours.push("remove_remote_peer", "one")
+        last = self.ours.push("write_blocks", "two", [5], [6])
+        self.assertEqual(finish(self.ours, "two", [last]), ([last], []))
+        self.ours.push("remove_remote_peer", "two")
 
     def test_cancel_of_what_has_ended(self):
         for node, peer in self.pairs():

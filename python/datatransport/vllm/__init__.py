@@ -28,7 +28,8 @@ What differs from the originals, all of it on this side of the wire:
     adding a peer that is known          error where it has           replaces the registration, whose
                                          restarted, otherwise both    transfers end; the encoder's same
                                          registrations are there      data again change nothing
-    adding a peer                        future, some time later      future that is done
+    adding a peer                        in a thread, in time that    in the call, which takes some
+                                         grows with the blocks        milliseconds; the future is done
     add_remote_peer, other block_len     taken; each write refused    refused
     addresses that wrap, num_blocks 0    crash of the peer,           refused
                                          IndexError
