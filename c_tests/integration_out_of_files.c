@@ -11,9 +11,6 @@
 #include "life.h"
 #include "procfs.h"
 
-/* The allocator's own keeping. */
-#define MAPS_SLACK 8
-
 static struct rlimit whole;
 
 static void allow(rlim_t files)

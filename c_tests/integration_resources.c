@@ -15,8 +15,6 @@
 #define LEN 4096
 #define BLOCKS 64
 
-/* The allocator's own keeping; a leak of one mapping or page per round is far above. */
-#define MAPS_SLACK 8
 #define RSS_SLACK_KIB 2048
 
 struct test {

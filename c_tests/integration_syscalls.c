@@ -9,9 +9,6 @@
 #include "procfs.h"
 #include "skip.h"
 
-/* The allocator's own keeping. */
-#define MAPS_SLACK 8
-
 static void expect(const struct life_step *step, const struct fault *fault, dt_status status)
 {
     bool fits = status == DT_OK;

@@ -1,10 +1,9 @@
 #!/bin/sh
-# link_library.sh exports|soname|needed|undefined LIBRARY SONAME
+# link_library.sh soname|needed|undefined LIBRARY SONAME
 #
 # What the shared library shows to a linker and asks from a loader.
 set -eu
 what=$1 library=$2 soname=$3
-here=$(dirname "$0")
 
 fail() {
     echo "$library: $*" >&2
@@ -17,18 +16,6 @@ dynamic() {
 }
 
 case $what in
-exports)
-    # Exactly the committed list, of which every name begins with dt_.
-    if grep -v '^dt_[a-z_]*$' "$here/exports.txt"; then
-        fail "exports.txt has a line that is no name of the API"
-    fi
-    nm -D --defined-only "$library" | awk '{ print $3 }' | LC_ALL=C sort |
-        diff -u "$here/exports.txt" - || fail "exports other symbols than exports.txt says"
-    # And the header declares the same functions.
-    grep -o '\<dt_[a-z_]*(' "$here/../include/dt.h" | grep -v '^dt_log_fn' | tr -d '(' |
-        LC_ALL=C sort -u | diff -u "$here/exports.txt" - ||
-        fail "exports.txt has other functions than dt.h"
-    ;;
 soname)
     [ "$(dynamic SONAME)" = "$soname" ] || fail "its SONAME is '$(dynamic SONAME)', not $soname"
     ;;

@@ -176,6 +176,8 @@
  *
  *  0. The side that is written to or read from has to call dt_poll, too, or set
  *     dt_options.progress_thread. Where the kernel copies, that is needed for connections only.
+ *     When a peer has answered nothing for 5 s, though something waits for it and this side polls,
+ *     the log names it (DT_LOG_WARN), once for each registration.
  *  1. A peer that dies, or destroys its transport without dt_close, while it reads from this
  *     process can take this process with it: UCX aborts or crashes when it has answers for an
  *     endpoint that broke. This side's own dt_close and dt_destroy are kept from that (if /proc can
@@ -206,8 +208,9 @@
  *     UCX_TCP_RX_SEG_SIZE is set); with RDMA devices one that exceeds their segments.
  *  9. A process that has no file descriptors left while a peer connects may be deaf to new peers from
  *     then on: UCX closes the socket on which it listens when accept() fails, and never opens it
- *     again. Connections that are there go on; transfers of new peers fail or stay in flight. Leave
- *     room below RLIMIT_NOFILE; the remedy is to close the transport and create it again.
+ *     again. Connections that are there go on; transfers of new peers fail or stay in flight. The
+ *     log tells it (DT_LOG_ERROR) as long as this side polls. Leave room below RLIMIT_NOFILE; the
+ *     remedy is to close the transport and create it again.
  */
 
 
@@ -260,7 +263,9 @@ enum dt_backend
  {
     /**
      * The environment variable DT_BACKEND decides ("local" or "nixl"); where it is not set, NIXL
-     * if it can be loaded, else LOCAL. The log says at level info which one it is, and why.
+     * if it can be loaded, else LOCAL. The log says at level info which one it is, and why; it
+     * warns (DT_LOG_WARN) when it is LOCAL though nixl_lib_dir or DT_NIXL_LIB_DIR names a place
+     * for NIXL.
      */
     DT_BACKEND_AUTO = 0,
     /**
@@ -383,8 +388,8 @@ typedef struct dt_options {
      */
     const char *config_json;
     /**
-     * NIXL: folder of libnixl_capi.so. NULL: the environment variable DT_NIXL_LIB_DIR, else the
-     * path that the dynamic loader searches.
+     * NIXL: folder of libnixl_capi.so, or that file. NULL or "": the environment variable
+     * DT_NIXL_LIB_DIR, else the path that the dynamic loader searches.
      */
     const char *nixl_lib_dir;
     /**

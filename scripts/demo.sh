@@ -14,8 +14,9 @@ $usage
 
 Builds the library and sends FILE from one process to another as KV-cache blocks; then one process
 reads embeddings from another. Without FILE it sends the largest file of the Rust compiler that
-built the library, a shared object of some 100 to 200 MB. It needs cc, make, cmake and Rust, and installs what is missing. With --backend nixl it
-also fetches NIXL from PyPI into third_party/, unless DT_NIXL_LIB_DIR names a folder that has it.
+built the library, a shared object of some 100 to 200 MB. It needs cc, make, cmake and Rust, and
+installs what is missing. With --backend nixl it also fetches NIXL from PyPI into third_party/,
+unless DT_NIXL_LIB_DIR names a folder that has it.
 END
 }
 

@@ -11,11 +11,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 usage() {
     cat >&2 << 'END'
-usage: scripts/sanitize.sh address [--short] [-R PATTERN]
+usage: scripts/sanitize.sh address [--short] [--build] [-R PATTERN]
            AddressSanitizer and LeakSanitizer, in the programs also UndefinedBehaviorSanitizer
-       scripts/sanitize.sh thread [--short] [-R PATTERN]
+       scripts/sanitize.sh thread [--short] [--build] [-R PATTERN]
            ThreadSanitizer: the tests in which threads meet, on LOCAL
---short leaves out what takes long; PATTERN is ctest's, for names of tests.
+--short leaves out what takes long; --build builds, and runs nothing; PATTERN is ctest's, for names of tests.
 END
     exit 2
 }
@@ -25,11 +25,12 @@ case ${1:-} in
     *) usage ;;
 esac
 shift
-short=false
+short=false build_only=false
 tests=()
 while [ $# -gt 0 ]; do
     case $1 in
         --short) short=true ;;
+        --build) build_only=true ;;
         -R) tests=(-R "${2:-}"); shift ;;
         *) usage ;;
     esac
@@ -61,6 +62,10 @@ cmake -S c_tests -B "$folder" -DCMAKE_C_COMPILER=clang -DCMAKE_CXX_COMPILER=clan
     -DDT_SANITIZER="$sanitizer" -DDT_SANITIZER_RUNTIME="$runtime" \
     -DDT_NIXL_LIB_DIR="$PWD/$nixl_lib_dir" -DDT_TEST_NIXL=ON > /dev/null
 cmake --build "$folder" --parallel "$(nproc)" -- --no-print-directory
+
+if $build_only; then
+    exit
+fi
 
 # listed NAME: what the list has for that sanitizer, or for its short version.
 listed() {

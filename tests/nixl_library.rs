@@ -2,17 +2,21 @@
 
 mod nixl_support;
 
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 
+use datatransport::backend::Kind;
 use datatransport::error::Status;
 use datatransport::transport::{BackendChoice, NixlConfig};
 use nixl_support::*;
+use rustix::fs::{CWD, FileType};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 const SCENARIOS: &[(&str, fn())] = &[
     ("bent_library", bent_library),
     ("no_library", no_library),
+    ("named_places", named_places),
     ("no_failure_detection", no_failure_detection),
     ("a_broken_neighbour", a_broken_neighbour),
     ("bad_configuration", bad_configuration),
@@ -27,6 +31,7 @@ scenarios! {
     no_failure_detection_default: no_failure_detection Default;
     bent_library_default: bent_library Default;
     no_library_default: no_library Default;
+    named_places_default: named_places Default;
     a_broken_neighbour_default: a_broken_neighbour Default;
     bad_configuration_default: bad_configuration Default;
 }
@@ -162,6 +167,86 @@ fn no_library() {
     unavailable(in_dir(&real.join("nowhere")), &["nowhere"]);
     let error = create(BackendChoice::Nixl, in_dir(&real)).err().unwrap();
     assert_eq!(error.status, Status::NoMemory, "{error}");
+}
+
+/// What people name in place of the folder, and folders that cannot be used.
+fn named_places() {
+    let real = lib_dir().unwrap();
+    let name = "libnixl_capi.so";
+    let folder = Folder::new("named");
+    let here = |entry: &str| folder.0.join(entry);
+    let at = |entry: &str| in_dir(&here(entry));
+
+    let nowhere = here("nowhere");
+    // SAFETY: no other thread of this scenario reads the environment.
+    unsafe { std::env::set_var("DT_NIXL_LIB_DIR", &nowhere) };
+    for config in [NixlConfig::default(), in_dir(Path::new(""))] {
+        unusable(
+            config,
+            &["$DT_NIXL_LIB_DIR names", "nowhere, which is not there"],
+        );
+    }
+    let words = ["nixl_lib_dir names", "nowhere", "is not there"];
+    unusable(at(&format!("nowhere/{name}")), &words);
+    std::fs::create_dir(here("bare")).unwrap();
+    unusable(at("bare"), &["bare, which is a folder without", name]);
+    std::fs::write(here("libnixl.so"), "").unwrap();
+    unusable(
+        at("libnixl.so"),
+        &["is a file, but no", "a folder is wanted"],
+    );
+    unusable(
+        at("libnixl.so/more"),
+        &["cannot be looked at (Not a directory"],
+    );
+
+    // The loader would wait for someone who writes into it.
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(CWD, here(name), FileType::Fifo, mode, 0).unwrap();
+    unusable(in_dir(&folder.0), &[name, "no regular file"]);
+    std::fs::remove_file(here(name)).unwrap();
+    std::fs::create_dir(here(name)).unwrap();
+    unusable(in_dir(&folder.0), &["no regular file"]);
+    std::fs::remove_dir(here(name)).unwrap();
+    std::fs::write(here(name), "").unwrap();
+    unusable(at(name), &[name, "cannot be loaded", "file too short"]);
+    let mut foreign = std::fs::read(real.join(name)).unwrap();
+    // Number 8 is MIPS.
+    foreign[18..20].copy_from_slice(&8u16.to_le_bytes());
+    std::fs::write(here(name), foreign).unwrap();
+    unusable(in_dir(&folder.0), &[name, "made for another processor"]);
+
+    let closed = std::fs::Permissions::from_mode(0o000);
+    std::fs::create_dir(here("closed")).unwrap();
+    std::fs::set_permissions(here("closed"), closed).unwrap();
+    // The superuser may look into it.
+    // SAFETY: a system call on a number; it is about this thread only.
+    let user = unsafe { libc::setfsuid(65_534) };
+    unavailable(
+        at("closed"),
+        &["closed, which cannot be looked into (Permission"],
+    );
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(user as libc::uid_t) };
+
+    // SAFETY: as above.
+    unsafe { std::env::set_var("DT_NIXL_LIB_DIR", "") };
+    unusable(in_dir(Path::new("")), &[name, "cannot be loaded"]);
+
+    // The file itself, and that from a folder that is left afterwards.
+    std::env::set_current_dir(real.parent().unwrap()).unwrap();
+    let relative = Path::new(real.file_name().unwrap()).join(name);
+    // SAFETY: as above.
+    unsafe { std::env::set_var("DT_NIXL_LIB_DIR", relative) };
+    let config = NixlConfig::default();
+    let first = create(BackendChoice::Auto, config).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(first.backend_kind(), Kind::Nixl);
+    std::env::set_current_dir("/").unwrap();
+    for dir in [&real, &real.join(name)] {
+        create(BackendChoice::Nixl, in_dir(dir)).unwrap_or_else(|error| panic!("{error}"));
+    }
+    unusable(NixlConfig::default(), &["has loaded", name]);
+    first.close(PATIENCE).unwrap();
 }
 
 fn no_failure_detection() {

@@ -114,7 +114,7 @@ int main(int argc, char **argv)
            after.fds - before.fds, after.maps - before.maps, after.threads - before.threads,
            after.rss_kib - before.rss_kib);
     CHECK(after.fds == before.fds && after.threads == before.threads);
-    CHECK(after.maps <= before.maps + MAPS_SLACK);
+    CHECK(after.maps <= before.maps + CHAOS_MAPS_SLACK);
     fate_end();
     journal_end();
     printf("chaos: all is well, seed %" PRIu64 "\n", it.seed);

@@ -223,7 +223,7 @@ static void check_holdings(void)
         list_descriptors();
     compare("descriptors", start.fds, now.fds, 0);
     compare("threads", start.threads, now.threads, 0);
-    compare("mappings", start.maps, now.maps, MAPS_SLACK);
+    compare("mappings", start.maps, now.maps, CHAOS_MAPS_SLACK);
 }
 
 void checkpoint(uint64_t *random)

@@ -56,10 +56,12 @@ pub fn open(
                 Ok(backend)
             }
             Err(error) => {
-                log!(
-                    Info,
-                    "backend LOCAL: none was asked for, and NIXL does not start: {error}"
-                );
+                const WHY: &str = "backend LOCAL: none was asked for, and NIXL does not start";
+                match config.place() {
+                    // Whoever says where it is wants it.
+                    Some(place) => log!(Warn, "{WHY}, though {place}: {error}"),
+                    None => log!(Info, "{WHY}: {error}"),
+                }
                 local()
             }
         },

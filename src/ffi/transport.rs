@@ -20,7 +20,9 @@ use crate::transport::{Config, RegionFd, Transport};
 #[repr(i32)]
 pub enum dt_backend {
     /// The environment variable DT_BACKEND decides ("local" or "nixl"); where it is not set, NIXL
-    /// if it can be loaded, else LOCAL. The log says at level info which one it is, and why.
+    /// if it can be loaded, else LOCAL. The log says at level info which one it is, and why; it
+    /// warns (DT_LOG_WARN) when it is LOCAL though nixl_lib_dir or DT_NIXL_LIB_DIR names a place
+    /// for NIXL.
     DT_BACKEND_AUTO = 0,
     /// Copies between processes of one host (one kernel, one PID namespace).
     DT_BACKEND_LOCAL = 1,
@@ -45,8 +47,8 @@ pub struct dt_options {
     /// Model configuration as the text of a JSON object, from which the fingerprint is computed as
     /// by dt_compute_fingerprint. NULL: no fingerprint.
     pub config_json: *const c_char,
-    /// NIXL: folder of libnixl_capi.so. NULL: the environment variable DT_NIXL_LIB_DIR, else the
-    /// path that the dynamic loader searches.
+    /// NIXL: folder of libnixl_capi.so, or that file. NULL or "": the environment variable
+    /// DT_NIXL_LIB_DIR, else the path that the dynamic loader searches.
     pub nixl_lib_dir: *const c_char,
     /// NIXL: name of the plugin. NULL: "UCX".
     pub nixl_plugin: *const c_char,

@@ -79,16 +79,16 @@ static struct addrinfo *resolve(const char *address, bool passive)
     return found;
 }
 
-int wire_listen(const char *address)
+/* A socket of the first address with which `use` works. */
+static int open_first(const char *address, bool passive,
+                      bool (*use)(int fd, const struct addrinfo *at), const char *what)
 {
-    struct addrinfo *found = resolve(address, true);
-    int fd = -1, error = 0, yes = 1;
+    struct addrinfo *found = resolve(address, passive);
+    int fd = -1, error = 0;
 
     for (struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next) {
         fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        if (fd >= 0)
-            setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-        if (fd < 0 || bind(fd, at->ai_addr, at->ai_addrlen) != 0 || listen(fd, 1024) != 0) {
+        if (fd < 0 || !use(fd, at)) {
             error = errno;
             if (fd >= 0)
                 close(fd);
@@ -97,8 +97,20 @@ int wire_listen(const char *address)
     }
     freeaddrinfo(found);
     if (fd < 0)
-        die("cannot listen on %s: %s", address, strerror(error));
+        die("cannot %s %s: %s", what, address, strerror(error));
     return fd;
+}
+
+static bool use_to_listen(int fd, const struct addrinfo *at)
+{
+    int yes = 1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    return bind(fd, at->ai_addr, at->ai_addrlen) == 0 && listen(fd, 1024) == 0;
+}
+
+int wire_listen(const char *address)
+{
+    return open_first(address, true, use_to_listen, "listen on");
 }
 
 static void tune(int fd)
@@ -123,23 +135,14 @@ int wire_accept(int listener)
     return fd;
 }
 
+static bool use_to_connect(int fd, const struct addrinfo *at)
+{
+    return connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+}
+
 int wire_connect(const char *address)
 {
-    struct addrinfo *found = resolve(address, false);
-    int fd = -1, error = 0;
-
-    for (struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next) {
-        fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol);
-        if (fd < 0 || connect(fd, at->ai_addr, at->ai_addrlen) != 0) {
-            error = errno;
-            if (fd >= 0)
-                close(fd);
-            fd = -1;
-        }
-    }
-    freeaddrinfo(found);
-    if (fd < 0)
-        die("cannot connect to %s: %s", address, strerror(error));
+    int fd = open_first(address, false, use_to_connect, "connect to");
     tune(fd);
     return fd;
 }

@@ -7,6 +7,7 @@ use super::coverage::Coverage;
 use super::engine::Request;
 use super::mail::Outbox;
 use super::piece::Speed;
+use super::silence::Silence;
 use crate::backend::{ConnId, Direction, OpId};
 use crate::error::Error;
 use crate::extents::{Cursor, Piece};
@@ -36,6 +37,8 @@ pub struct Lane {
     pub speed: Speed,
     /// Set while it is unclear whether a failure means that the peer is gone.
     pub doubt: Option<Doubt>,
+    /// For how long what is posted has waited for an answer.
+    pub silence: Silence,
     /// Waits in the rotation of lanes that have work.
     pub in_rotation: bool,
     /// The messages to the peer.
@@ -111,6 +114,9 @@ impl Lane {
     /// Keeps a request for `pieces` until it has ended.
     pub fn keep(&mut self, request: Request, purpose: Purpose, pieces: &[Piece]) {
         let bytes = pieces.iter().map(|piece| piece.len).sum();
+        if self.posted.is_empty() {
+            self.silence.ends();
+        }
         self.posted_bytes += bytes;
         self.posted.push_back(Posted {
             request,

@@ -14,15 +14,11 @@ use object::elf::{DT_NEEDED, FileHeader64};
 use object::read::elf::FileHeader;
 use parking_lot::Mutex;
 
+use super::place::{FILE_NAME, Place, REMEDY, is_foreign};
 use super::signals::Signals;
 use crate::error::{Error, Result, Status, fail};
 use crate::log::log;
 use crate::process::PerProcess;
-
-const FILE_NAME: &str = "libnixl_capi.so";
-
-/// How a user comes by the library; part of every sentence that says that there is none.
-const REMEDY: &str = "install NIXL 1.5 (PyPI: nixl-cu12) and name the folder of libnixl_capi.so in nixl_lib_dir or $DT_NIXL_LIB_DIR";
 
 /// Every function of NIXL that this backend can reach through nixl-sys, drops included.
 const SYMBOLS: [&CStr; 38] = [
@@ -88,13 +84,17 @@ pub struct Found {
 
 /// Looks for NIXL's library in `lib_dir`, `$DT_NIXL_LIB_DIR` or the loader's path.
 pub fn find(lib_dir: Option<&str>) -> Result<Found> {
-    let candidate = candidate(lib_dir);
-    let is_there = is_named(&candidate) && candidate.exists();
-    let open = if is_there || LOADED.get().lock().is_some() {
-        None
-    } else {
-        Some(open_or_say(&candidate)?)
-    };
+    let place = Place::named(lib_dir);
+    // A full path when a place was named, else the bare name for the loader.
+    let candidate = place.as_ref().map_or(FILE_NAME.into(), Place::file);
+    let mut open = None;
+    // One that is loaded may be gone from the disk.
+    if LOADED.get().lock().is_none() {
+        match place {
+            Some(place) => place.check()?,
+            None => open = Some(open_or_say(&candidate)?),
+        }
+    }
     Ok(Found {
         candidate,
         _open: open,
@@ -122,18 +122,6 @@ pub fn load(found: &Found, plugin: &str) -> Result<PathBuf> {
     Ok(loaded.file.clone())
 }
 
-/// What to open: a full path when a folder was named, else the bare name for the loader.
-fn candidate(lib_dir: Option<&str>) -> PathBuf {
-    let from_environment = || std::env::var_os("DT_NIXL_LIB_DIR").filter(|dir| !dir.is_empty());
-    match lib_dir
-        .map(PathBuf::from)
-        .or(from_environment().map(PathBuf::from))
-    {
-        Some(dir) => dir.join(FILE_NAME),
-        None => PathBuf::from(FILE_NAME),
-    }
-}
-
 /// A path, which the loader takes as it is.
 fn is_named(candidate: &Path) -> bool {
     candidate.components().count() > 1
@@ -154,6 +142,10 @@ fn check_same(file: &Path, candidate: &Path) -> Result<()> {
 
 fn open_or_say(candidate: &Path) -> Result<Handle> {
     Handle::open(candidate).map_err(|reason| {
+        let reason = match is_foreign(candidate) {
+            true => "it was made for another processor",
+            false => &*reason,
+        };
         Error::new(
             Status::Unavailable,
             format!(
@@ -344,7 +336,10 @@ impl Handle {
                 let text = libc::dlerror();
                 (!text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
             };
-            reason.unwrap_or_else(|| "the loader does not say why".into())
+            let reason = reason.unwrap_or_else(|| "the loader does not say why".into());
+            // Whoever shows it names the file himself.
+            let prefix = format!("{}: ", path.display());
+            reason.strip_prefix(&prefix).unwrap_or(&reason).to_owned()
         })
     }
 

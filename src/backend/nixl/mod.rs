@@ -1,6 +1,6 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
+//! - `place`, `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
 //!   process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
@@ -10,6 +10,7 @@
 //! - `work`: what is posted when, and what an answer means.
 //! - `piece`: how much is posted at once.
 //! - `pace`: how often the engine is driven while nothing is known to move.
+//! - `silence`, `listeners`: what nobody would notice, for the log.
 //! - `unsent`: what must not wait any more when the engine goes.
 //! - this file: the backend's calls.
 //!
@@ -33,12 +34,15 @@ pub(crate) mod fuzz {
 }
 mod lane;
 mod library;
+mod listeners;
 mod mail;
 mod metadata;
 mod pace;
 mod piece;
+mod place;
 mod room;
 mod signals;
+mod silence;
 mod unsent;
 mod users;
 mod work;
@@ -48,15 +52,18 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use self::address::Form;
+use self::address::{Form, ports};
 use self::engine::{Engine, State};
 use self::exit::Step;
 use self::lane::{Lane, Op, Purpose};
+use self::listeners::Listeners;
 use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
 use self::pace::Pace;
 use self::piece::{Speed, gather};
+pub use self::place::Place;
 use self::signals::LargeFilesFail;
+use self::silence::Silence;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
 use crate::extents::{Piece, Runs, Spare};
@@ -69,7 +76,8 @@ use crate::region::{LocalRegion, Region};
 /// How to find and run NIXL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NixlConfig {
-    /// Folder of `libnixl_capi.so`; `None`: `$DT_NIXL_LIB_DIR`, else the loader's path.
+    /// Folder of `libnixl_capi.so`, or the file; `None` or empty: `$DT_NIXL_LIB_DIR`, else the loader's
+    /// path.
     pub lib_dir: Option<String>,
     /// NIXL's plugin; `None`: "UCX".
     pub plugin: Option<String>,
@@ -82,6 +90,11 @@ pub struct NixlConfig {
 impl NixlConfig {
     fn plugin(&self) -> &str {
         self.plugin.as_deref().unwrap_or("UCX")
+    }
+
+    /// Where somebody has said that NIXL is.
+    pub fn place(&self) -> Option<Place> {
+        Place::named(self.lib_dir.as_deref())
     }
 }
 
@@ -112,6 +125,7 @@ pub struct Nixl {
     metadata: Vec<u8>,
     /// What the addresses of UCX look like; other plugins check their own.
     form: Option<Form>,
+    listeners: Listeners,
     home: Home,
     lanes: BTreeMap<ConnId, Lane>,
     /// `None` when closed. Dropped after the lanes, whose requests belong to it.
@@ -166,12 +180,12 @@ impl Nixl {
             config.num_threads,
             if config.progress_thread { "on" } else { "off" }
         );
-        let form = if config.plugin() == "UCX" {
+        let (form, listeners) = if config.plugin() == "UCX" {
             let address = Metadata::parse(&metadata, "UCX")?.address;
             engine.know(address);
-            Some(Form::of(address))
+            (Some(Form::of(address)), Listeners::at(&ports(address)))
         } else {
-            None
+            (None, Listeners::default())
         };
         if form.as_ref().is_some_and(|form| !form.is_known()) {
             log!(
@@ -185,6 +199,7 @@ impl Nixl {
             region: region.blocks(),
             metadata,
             form,
+            listeners,
             engine: Some(engine),
             home: Home::here(),
             lanes: BTreeMap::new(),
@@ -288,6 +303,7 @@ impl Nixl {
             log!(Debug, "{error}");
         }
         let now = Instant::now();
+        self.listeners.look(now);
         self.pace
             .drove(now, processor_time().saturating_sub(before));
         if self.inbox.arrived() > messages {
@@ -373,6 +389,7 @@ impl Backend for Nixl {
             posted_bytes: 0,
             speed: Speed::unknown(),
             doubt: None,
+            silence: Silence::default(),
             in_rotation: false,
             outbox: Outbox::default(),
         };

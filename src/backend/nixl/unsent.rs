@@ -135,14 +135,20 @@ impl EventSets {
 
 /// `None`: the system does not say.
 fn event_sets() -> Option<BTreeSet<RawFd>> {
-    let mut found = BTreeSet::new();
-    for entry in read_dir("/proc/thread-self/fd").ok()? {
-        let path = entry.ok()?.path();
-        let is_set = read_link(&path).is_ok_and(|to| to == Path::new("anon_inode:[eventpoll]"));
-        let number = path
-            .file_name()
-            .and_then(|name| name.to_str()?.parse::<RawFd>().ok());
-        found.extend(number.filter(|_| is_set));
+    let is_set = |fd: &RawFd| {
+        let to = read_link(format!("{DESCRIPTORS}/{fd}"));
+        to.is_ok_and(|to| to == Path::new("anon_inode:[eventpoll]"))
+    };
+    Some(descriptors()?.into_iter().filter(is_set).collect())
+}
+
+const DESCRIPTORS: &str = "/proc/thread-self/fd";
+
+/// All that this process has open. `None`: the system does not say.
+pub fn descriptors() -> Option<Vec<RawFd>> {
+    let mut found = Vec::new();
+    for entry in read_dir(DESCRIPTORS).ok()? {
+        found.extend(entry.ok()?.file_name().to_str()?.parse::<RawFd>());
     }
     Some(found)
 }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use super::engine::State;
 use super::lane::{Doubt, Purpose};
+use super::silence::LONG;
 use super::*;
 
 impl Nixl {
@@ -16,6 +17,7 @@ impl Nixl {
         events: &mut Vec<Event>,
     ) -> bool {
         let mut moved = self.reap(conn, now, events);
+        self.warn_of_silence(conn, now);
         moved |= self.settle_doubt(conn, now, events);
         moved |= self.post_probe(conn, now);
         let Some(lane) = self.lanes.get_mut(&conn) else {
@@ -56,6 +58,9 @@ impl Nixl {
             moved = true;
             let ended = lane.posted.pop_front().expect("it was looked at");
             lane.posted_bytes -= ended.bytes;
+            if lane.silence.ends() && failure.is_none() {
+                log!(Info, "the NIXL agent {} answers", Quoted(&lane.agent));
+            }
             if failure.is_none() && (self.one_endpoint || ended.purpose == Purpose::Mail) {
                 lane.outbox.prove(ended.mark);
             }
@@ -78,6 +83,24 @@ impl Nixl {
                 }
                 (Purpose::Mail, failure) => self.probe_ended(conn, failure.is_some(), now),
             }
+        }
+    }
+
+    /// What is posted still waits.
+    fn warn_of_silence(&mut self, conn: ConnId, now: Instant) {
+        if let Some(lane) = self.lanes.get_mut(&conn)
+            && lane.registered
+            && !lane.posted.is_empty()
+            && lane.silence.goes_on(now)
+        {
+            log!(
+                Warn,
+                "the NIXL agent {} has answered nothing for {} s: either it does not call the library (over sockets \
+                 a target has to call dt_poll or dt_wait regularly, or to set progress_thread), or its process \
+                 stands still, or it cannot be reached",
+                Quoted(&lane.agent),
+                LONG.as_secs()
+            );
         }
     }
 

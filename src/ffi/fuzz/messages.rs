@@ -5,7 +5,7 @@ use std::mem::MaybeUninit;
 use std::ptr;
 
 use super::world::World;
-use super::wrong::{Faults, Name, SENTINEL, array, handle, last_error, pointer};
+use super::wrong::{Faults, SENTINEL, array, handle, last_error, pointer};
 use crate::backend::MAX_MESSAGE;
 use crate::ffi::messages::*;
 use crate::ffi::status::*;
@@ -130,12 +130,10 @@ impl World {
     }
 
     pub(super) fn send(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let peer = name
             .as_ref()
             .and_then(|name| self.nodes[node].peers.get(name));

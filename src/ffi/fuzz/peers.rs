@@ -3,7 +3,7 @@
 use sha2::{Digest, Sha256};
 
 use super::world::{Peer, World};
-use super::wrong::{Faults, Name, SENTINEL, array, handle, pointer};
+use super::wrong::{Faults, SENTINEL, array, handle, pointer};
 use crate::descriptor;
 use crate::ffi::handshake::dt_import_handshake;
 use crate::ffi::peers::*;
@@ -16,12 +16,10 @@ const STRANGE: [i32; 2] = [DT_ERR_INVALID_ARG, DT_ERR_INCOMPATIBLE];
 
 impl World {
     pub(super) fn add_peer(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let target = input.below(8) % self.nodes.len();
         let peer = &self.nodes[target];
         let (mut base, mut blocks) = (peer.base(), peer.blocks);
@@ -159,12 +157,10 @@ impl World {
     }
 
     pub(super) fn import_handshake(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let target = input.below(8) % self.nodes.len();
         let (own, peer) = (&self.nodes[node], &self.nodes[target]);
         let mut blob = peer.handshake.clone();
@@ -203,12 +199,10 @@ impl World {
     }
 
     pub(super) fn remove_peer(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let known = |name| self.nodes[node].peers.contains_key(name);
         let unknown = name.as_ref().is_some_and(|name| !known(name));
         faults.add_if(unknown, DT_ERR_NOT_FOUND);
@@ -224,12 +218,10 @@ impl World {
     }
 
     pub(super) fn peer_status(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let peer = name.and_then(|name| self.nodes[node].peers.get(&name));
         faults.add_if(peer.is_none(), DT_ERR_NOT_FOUND);
         faults.add_if(self.nodes[node].closed, DT_ERR_CLOSED);

@@ -67,12 +67,10 @@ impl World {
     }
 
     pub(super) fn submit(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let mut lists = self.lists(input, &mut faults, node, name.as_ref());
         faults.add_if(self.nodes[node].closed, DT_ERR_CLOSED);
         let gone = self.may_be_lost(node, name.as_ref());
@@ -118,12 +116,10 @@ impl World {
     }
 
     pub(super) fn post_read(&mut self, input: &mut Input) {
-        let Some(node) = self.choose(input) else {
+        let mut faults = Faults::default();
+        let Some((node, id, name)) = self.choose_with_name(input, &mut faults) else {
             return;
         };
-        let mut faults = Faults::default();
-        let id = Name::choose(input);
-        let name = id.valid(&mut faults);
         let mut lists = self.lists(input, &mut faults, node, name.as_ref());
         let target = name
             .as_ref()

@@ -7,7 +7,7 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use super::messages::Notes;
-use super::wrong::last_error;
+use super::wrong::{Faults, Name, last_error};
 use crate::ffi::handle::dt_transport;
 use crate::ffi::push::{dt_completion, dt_wait, dt_xfer_id};
 use crate::ffi::region::{dt_region_alloc, dt_region_free};
@@ -360,6 +360,18 @@ impl World {
     pub(super) fn choose(&self, input: &mut Input) -> Option<usize> {
         let node = input.below(8) % self.nodes.len();
         (!self.nodes[node].destroyed).then_some(node)
+    }
+
+    /// The same with the name of a peer for it, and that as text if it can be one.
+    pub(super) fn choose_with_name(
+        &self,
+        input: &mut Input,
+        faults: &mut Faults,
+    ) -> Option<(usize, Name, Option<String>)> {
+        let node = self.choose(input)?;
+        let id = Name::choose(input);
+        let name = id.valid(faults);
+        Some((node, id, name))
     }
 }
 

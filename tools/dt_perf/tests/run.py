@@ -120,6 +120,12 @@ def table():
         rows = [line for line in out.splitlines() if line.split(" ")[0] == name]
         assert len(rows) == 2 or (name == "copy-nt" and "not measured: copy-nt" in out), out
     assert with_nixl or "not measured: nixl:" in out
+    assert out.count(" 2 rounds\n") == 1, out
+    # Titles count in words.
+    for test in ("transfer", "add-peer", "in-flight", "idle"):
+        out, err = end(start("--test", test, "--subjects", "local", "--rounds", "1", "--pool", "4M",
+                             "--blocks", "1", "--seconds", "0.01"))
+        assert ", 1 round\n" in out and not re.search(r"\b1 \w+s\b", out), out + err
 
 
 def others():

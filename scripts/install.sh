@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Builds the library and installs it; --help says how.
+set -euo pipefail
+
+caller=$PWD
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+. scripts/lib.sh
+
+usage='usage: scripts/install.sh [--prefix PREFIX] [--uninstall]'
+
+help() {
+    cat << END
+$usage
+
+Builds the library and dt_perf, and installs them with the header, the manual page and what pkg-config
+and CMake need to find them, below PREFIX (/usr/local), which need not be there yet. It needs cc, c++,
+make, cmake, libclang and Rust, and installs what is missing. Where this user may not write to PREFIX,
+sudo is used for that step alone. --uninstall removes what the last installation put there.
+
+It is the same as
+
+    cmake -S . -B build/install && cmake --build build/install && cmake --install build/install --prefix PREFIX
+
+DESTDIR is in effect as usual.
+END
+}
+
+prefix=/usr/local
+uninstall=
+while [ $# -gt 0 ]; do
+    case $1 in
+        --help | -h) help; exit ;;
+        --prefix)
+            [ $# -ge 2 ] && [ -n "$2" ] || die "--prefix needs a value: the folder to install below"
+            prefix=$2
+            shift ;;
+        --prefix=?*) prefix=${1#--prefix=} ;;
+        --uninstall) uninstall=yes ;;
+        *) die "there is no option $1; $usage" ;;
+    esac
+    shift
+done
+[ "${prefix#/}" != "$prefix" ] || prefix=$caller/$prefix
+
+folder=build/install
+manifest=$folder/install_manifest.txt
+
+# as_needed FOLDER COMMAND...: as this user, or with sudo where this user may not write to FOLDER.
+as_needed() {
+    local there=$1 sudo=()
+    shift
+    while [ ! -e "$there" ]; do there=$(dirname "$there"); done
+    if [ ! -w "$there" ]; then
+        command -v sudo > /dev/null ||
+            die "this user may not write to $there, and there is no sudo: try --prefix \"\$HOME/.local\""
+        sudo=(sudo ${DESTDIR:+DESTDIR="$DESTDIR"})
+        say "with sudo, for $there"
+    fi
+    "${sudo[@]}" "$@"
+}
+
+if [ -n "$uninstall" ]; then
+    [ -s "$manifest" ] || die "nothing was installed from here: there is no $manifest"
+    first=${DESTDIR:-}$(head -n 1 "$manifest")
+    sed "s|^|${DESTDIR:-}|" "$manifest" | as_needed "$(dirname "$first")" xargs -d '\n' rm -f --
+    # Folders of its own; others are left, as they were there before or may be of use to others.
+    sed -n "s|^\(.*/datatransport\)/.*|${DESTDIR:-}\1|p" "$manifest" | sort -u | while read -r own; do
+        as_needed "$own" find "$own" -depth -type d -empty -delete
+    done
+    rm -f "$manifest"
+    say "removed"
+    exit
+fi
+
+need_tools cc c++ make cmake
+need_libclang
+need_rust
+# The folder that other scripts build in, so that nothing is built twice.
+export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
+cmake -S . -B "$folder" -DDT_CARGO_TARGET_DIR="$CARGO_TARGET_DIR" -DCMAKE_INSTALL_PREFIX="$prefix" > /dev/null
+cmake --build "$folder" --parallel "$(nproc)"
+say "installing below ${DESTDIR:-}$prefix"
+as_needed "${DESTDIR:-}$prefix" cmake --install "$folder"
+
+[ -z "${DESTDIR:-}" ] || exit 0
+libraries=$(dirname "$(grep '/libdatatransport[.]so$' "$manifest")")
+rpath=
+# Where the loader looks anyway it has a list, which has to be renewed.
+if /sbin/ldconfig -v -N 2> /dev/null | grep "^$libraries:" > /dev/null; then
+    as_needed /etc/ld.so.cache /sbin/ldconfig
+else
+    rpath=" -Wl,-rpath,$libraries"
+fi
+version=$(sed -n 's/^version = "\([0-9]*[.][0-9]*\).*/\1/p' Cargo.toml)
+say "to use it"
+cat << END
+export PKG_CONFIG_PATH=$libraries/pkgconfig
+cc program.c \$(pkg-config --cflags --libs datatransport)$rpath
+
+or in CMakeLists.txt, with cmake -DCMAKE_PREFIX_PATH=$prefix
+
+find_package(datatransport $version CONFIG REQUIRED)
+target_link_libraries(program PRIVATE datatransport::datatransport)
+END

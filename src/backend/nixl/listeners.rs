@@ -1,0 +1,104 @@
+//! Whether UCX still listens. When a peer connects while this process has no file descriptor left, UCX
+//! closes the socket on which it listens, prints nothing that its user sees, and never opens it again:
+//! from then on new peers wait for ever. Nothing can be done here, but it can be told.
+
+use std::mem::ManuallyDrop;
+use std::net::TcpListener;
+use std::os::fd::{FromRawFd, RawFd};
+use std::time::{Duration, Instant};
+
+use rustix::net::sockopt::socket_acceptconn;
+
+use super::unsent::descriptors;
+use crate::log::log;
+
+/// It costs two system calls for each network interface.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The sockets on which one agent can be reached.
+#[derive(Default)]
+pub struct Listeners {
+    sockets: Vec<(RawFd, u16)>,
+    looked: Option<Instant>,
+}
+
+impl Listeners {
+    /// Those that this process has at `ports`, which are in the agent's address. There are none where
+    /// UCX connects by other means, or where the system does not say.
+    pub fn at(ports: &[u16]) -> Listeners {
+        let all = descriptors().into_iter().flatten();
+        let sockets = all.filter_map(|fd| Some((fd, port(fd)?)));
+        Listeners {
+            sockets: sockets.filter(|(_, port)| ports.contains(port)).collect(),
+            looked: None,
+        }
+    }
+
+    /// Tells the log when one is gone.
+    pub fn look(&mut self, now: Instant) {
+        if self.is_deaf(now) {
+            log!(
+                Error,
+                "NIXL: UCX has closed a socket on which it listened, as it does when a peer connects and this process \
+                 has no file descriptor left: new peers may not reach this transport any more; raise RLIMIT_NOFILE, \
+                 close the transport and create it again"
+            );
+        }
+    }
+
+    /// True, once and never again, when one is gone.
+    fn is_deaf(&mut self, now: Instant) -> bool {
+        if self.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
+            return false;
+        }
+        self.looked = Some(now);
+        let is_deaf = self.sockets.iter().any(|(fd, at)| port(*fd) != Some(*at));
+        if is_deaf {
+            self.sockets.clear();
+        }
+        is_deaf
+    }
+}
+
+/// Where a socket listens; `None` for what does not, or is not there.
+fn port(fd: RawFd) -> Option<u16> {
+    // SAFETY: it is not closed here. Of what is no socket, or not open, all questions fail.
+    let socket = ManuallyDrop::new(unsafe { TcpListener::from_raw_fd(fd) });
+    // A connection that was accepted has its listener's port.
+    if !socket_acceptconn(&*socket).unwrap_or(false) {
+        return None;
+    }
+    Some(socket.local_addr().ok()?.port())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use super::*;
+
+    #[test]
+    fn a_listener_is_missed_when_it_is_gone() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap();
+        let _client = TcpStream::connect(at).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let mut listeners = Listeners::at(&[at.port(), 1]);
+        assert_eq!(listeners.sockets, [(listener.as_raw_fd(), at.port())]);
+        assert!(Listeners::at(&[]).sockets.is_empty());
+        let mut now = Instant::now();
+        assert!(!listeners.is_deaf(now));
+        // What has its number now is a connection with its port, or another listener.
+        let mut place: OwnedFd = listener.into();
+        rustix::io::dup2(&accepted, &mut place).unwrap();
+        assert!(!listeners.is_deaf(now), "it was looked at a moment ago");
+        now += LOOK_EVERY;
+        assert!(listeners.is_deaf(now));
+        assert!(!listeners.is_deaf(now + LOOK_EVERY), "it was told");
+        let number = other.as_raw_fd();
+        listeners.sockets.push((number, at.port()));
+        assert!(listeners.is_deaf(now + LOOK_EVERY * 2));
+    }
+}
