@@ -64,13 +64,13 @@ export DT_NIXL_LIB_DIR=${DT_NIXL_LIB_DIR:-$PWD/$nixl_lib_dir}
 if [ -n "$charts$with_vllm" ]; then
     python3 -m pip --version > /dev/null 2>&1 || install_packages python3-pip
 fi
-if [ -n "$charts" ] && ! scripts/bench/fetch.sh charts; then
+if [ -n "$charts" ] && ! scripts/bench/fetch.sh; then
     die "matplotlib could not be fetched: see above, or leave the charts out with --no-charts"
 fi
 if [ -n "$charts" ]; then
     (cd scripts/bench && PYTHONPATH=../../third_party/python_bench python3 -m unittest --buffer test_charts)
 fi
-[ -z "$with_vllm" ] || scripts/bench/fetch.sh vllm || die "vLLM could not be fetched: see above"
+[ -z "$with_vllm" ] || scripts/vllm.sh > /dev/null || die "vLLM could not be fetched: see above"
 build_library
 build_programs tools/dt_perf build/dt_perf
 
@@ -127,7 +127,7 @@ import json
 import sys
 
 commit, started, compilers, load, busy, vllm, quick = sys.argv[1:]
-with open("scripts/bench/fetch.sh", encoding="utf-8") as text:
+with open("scripts/vllm.sh", encoding="utf-8") as text:
     version = next(line.split('"')[1].split()[0] for line in text if line.startswith("vllm="))
 print(json.dumps({
     "commit": commit, "started": started, "compilers": compilers, "load": load, "busy": int(busy) > 10,

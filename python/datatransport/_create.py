@@ -109,7 +109,11 @@ def _nixl_of_pip() -> Optional[str]:
         return None
     for folder in sys.path:
         pattern = os.path.join(glob.escape(folder), ".nixl*.mesonpy.libs", "libnixl_capi.so")
-        found = sorted(glob.glob(pattern))
+        found = sorted(os.path.dirname(file) for file in glob.glob(pattern))
+        # One that Python has loaded already comes first: a second UCX in the process would be a risk.
+        found.sort(
+            key=lambda libraries: os.path.basename(libraries).split(".")[1] not in sys.modules
+        )
         if found:
-            return os.path.dirname(found[0])
+            return found[0]
     return None
