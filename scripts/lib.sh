@@ -117,6 +117,15 @@ need_nixl() {
     sh scripts/nixl.sh > /dev/null || die "NIXL could not be fetched: see above"
 }
 
+# need_vllm: what the Python package is tested with of vLLM, in third_party/.
+need_vllm() {
+    if [ ! -f third_party/vllm/.pinned ]; then
+        python3 -m pip --version > /dev/null 2>&1 || install_packages python3-pip
+        say "fetching a few files of vLLM from PyPI into third_party/ (320 MiB are read)"
+    fi
+    sh scripts/vllm.sh > /dev/null || die "vLLM could not be fetched: see above"
+}
+
 # build_library: target/release/libdatatransport.so
 build_library() {
     cargo build --release --locked

@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # Everything that must hold: format, lints, Rust tests, the release library, C and C++ tests, examples,
-# the installation, the Python package, and what can be seen in short with sanitizers.
+# the installation, the reference, the Python package, and what can be seen in short with sanitizers.
 # Installs what is missing. Stops at the first failure; the last lines are the counts.
 set -euo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . scripts/lib.sh
 
-need_tools cc c++ make nm cmake pkg-config valgrind python3 clang
+need_tools cc c++ make nm cmake pkg-config valgrind python3 clang doxygen
 need_libclang
 need_rust fmt clippy
 need_nixl
+need_vllm
 
 mkdir -p build
 say "cargo fmt"
@@ -46,6 +47,8 @@ say "the report of scripts/bench.sh"
 python3 -m unittest discover --start-directory scripts/bench --pattern test_report.py 2>&1 |
     tee build/bench-tests.log
 grep -q '^Ran [1-9]' build/bench-tests.log || die "no test of the report has run"
+say "reference and guide"
+scripts/docs.sh
 say "Python package"
 PYTHONPATH=python python3 -m unittest discover --start-directory python/tests 2>&1 | tee build/python-tests.log
 grep -q '^Ran [1-9]' build/python-tests.log || die "no test of the Python package has run"

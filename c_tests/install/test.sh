@@ -43,8 +43,8 @@ has_it_inside() {
 # listed FOLDER LIBDIR: what is in it is what should be.
 listed() {
     local header headers=
-    for header in "$source"/include/*.h*; do
-        headers+=" include/${header##*/}"
+    for header in "$source"/include/{,dt/}*.h*; do
+        headers+=" ${header#"$source"/}"
     done
     # shellcheck disable=SC2086 # one word for each header
     printf '%s\n' bin/dt_perf $headers "$2"/cmake/datatransport/datatransport-config{,-version}.cmake \
