@@ -54,7 +54,7 @@ use self::exit::Step;
 use self::lane::{Lane, Op, Purpose};
 use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
-use self::pace::Pace;
+use self::pace::{Pace, Task};
 use self::piece::{Speed, gather};
 use self::signals::LargeFilesFail;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
@@ -126,6 +126,8 @@ pub struct Nixl {
     /// Reused by every post.
     pieces: Vec<Piece>,
     pace: Pace,
+    /// A transfer has ended when it was started, since the last poll.
+    ended_at_once: bool,
     inbox: Inbox,
     /// All requests of a connection take the endpoint that its messages take.
     one_endpoint: bool,
@@ -194,6 +196,7 @@ impl Nixl {
             spare: Spare::default(),
             pieces: Vec::new(),
             pace: Pace::new(config.progress_thread, Instant::now()),
+            ended_at_once: false,
             inbox: Inbox::default(),
             one_endpoint: config.num_threads == 0,
         }))
@@ -273,23 +276,29 @@ impl Nixl {
 
     /// Lets the engine see to incoming work, unless it did a moment ago.
     fn drive(&mut self, now: Instant) {
-        if self.pace.wants_drive(now, !self.rotation.is_empty()) {
-            self.drive_now();
+        let ended_at_once = std::mem::take(&mut self.ended_at_once);
+        let task = match self.rotation.is_empty() {
+            false => Task::Work,
+            true if ended_at_once => Task::Tell,
+            true => Task::None,
+        };
+        if self.pace.wants_drive(now, task) {
+            self.drive_now(now);
         }
     }
 
-    fn drive_now(&mut self) {
+    fn drive_now(&mut self, start: Instant) {
         let Some(engine) = &mut self.engine else {
             return;
         };
         let messages = self.inbox.arrived();
-        let before = processor_time();
+        let before = self.pace.wants_work().then(processor_time);
         if let Err(error) = engine.drive(&mut self.inbox) {
             log!(Debug, "{error}");
         }
+        let work = before.map(|before| processor_time().saturating_sub(before));
         let now = Instant::now();
-        self.pace
-            .drove(now, processor_time().saturating_sub(before));
+        self.pace.drove(now, now - start, work);
         if self.inbox.arrived() > messages {
             self.pace.news(now);
         }
@@ -435,6 +444,7 @@ impl Backend for Nixl {
                 State::Done => {
                     lane.prove_if(self.one_endpoint);
                     self.spare.take_back(op.cursor);
+                    self.ended_at_once = true;
                     return Ok(Start::Done);
                 }
                 State::Running(request) => {
