@@ -55,7 +55,7 @@ use self::lane::{Lane, Op, Purpose};
 use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
 use self::pace::{Pace, Task};
-use self::piece::{Speed, gather};
+use self::piece::{Size, Speed, gather};
 use self::signals::LargeFilesFail;
 use super::{Backend, ConnId, Direction, Event, Kind, Message, OpId, Start, Stop};
 use crate::error::{Error, Quoted, Result, Status, fail};
@@ -432,7 +432,8 @@ impl Backend for Nixl {
             && lane.posted.len() < LANE_REQUESTS;
         let mut failure = None;
         if at_once {
-            gather(&mut op.cursor, INLINE_BYTES, &mut self.pieces);
+            let size = Size::of(INLINE_BYTES, INLINE_BYTES);
+            gather(&mut op.cursor, size, &mut self.pieces);
             let first = self.pieces[0];
             match engine.post(
                 direction,
