@@ -7,7 +7,9 @@ use crate::error::{Result, fail};
 use crate::layout::Layout;
 use crate::region::Region;
 
+mod join;
 mod spare;
+use join::{Uniform, check, gather, listed};
 pub use spare::Spare;
 
 /// So many runs take no memory but the stack's while a transfer is submitted.
@@ -70,33 +72,34 @@ impl Runs {
                 local.block_len()
             );
         };
-        check("local_idxs", local_idxs, "the region", local.num_blocks())?;
-        check(
-            "remote_idxs",
-            remote_idxs,
-            "the peer's region",
-            remote.num_blocks(),
-        )?;
-
-        let mut runs = SmallVec::new();
+        let count = local_idxs.len();
         // Each kind of layout gets a loop of its own: most are uniform, and need no addresses.
-        match remote {
-            Layout::Uniform(_) => join(local_idxs, remote_idxs, &mut runs, |run, next| {
-                u64::from(run.remote) + u64::from(run.blocks) == u64::from(next)
-            })?,
+        let runs = match remote {
+            Layout::Uniform(_) => {
+                let ends = (local.num_blocks(), remote.num_blocks());
+                let mut runs = Uniform::new(local_idxs, remote_idxs, ends);
+                let gathered = gather(&mut runs, count)?;
+                if !runs.is_done() {
+                    check(local_idxs, remote_idxs, local, remote)?;
+                    fail!(
+                        InvalidArg,
+                        "the lists of indexes change while they are read"
+                    );
+                }
+                gathered
+            }
             Layout::Table(table) => {
+                check(local_idxs, remote_idxs, local, remote)?;
                 let addresses = table.addresses();
                 let block_len = remote.block_len();
                 // The sum is the end of a block of the run: it does not wrap.
-                join(local_idxs, remote_idxs, &mut runs, |run, next| {
+                let follows = |run: &Run, next: u32| {
                     addresses[run.remote as usize] + u64::from(run.blocks) * block_len
                         == addresses[next as usize]
-                })?
+                };
+                gather(listed(local_idxs, remote_idxs, follows), count)?
             }
-        }
-        if runs.spilled() {
-            runs.shrink_to_fit();
-        }
+        };
         Ok(Runs {
             runs,
             bytes,
@@ -113,68 +116,6 @@ impl Runs {
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
-}
-
-/// Appends the runs of two lists that are not empty. `follows` says whether a remote block lies
-/// right behind a run.
-fn join(
-    local_idxs: &[u32],
-    remote_idxs: &[u32],
-    runs: &mut SmallVec<[Run; FEW]>,
-    follows: impl Fn(&Run, u32) -> bool,
-) -> Result<()> {
-    let start = |(local, remote)| Run {
-        local,
-        remote,
-        blocks: 1,
-    };
-    let mut pairs = local_idxs.iter().copied().zip(remote_idxs.iter().copied());
-    let mut run = start(pairs.next().expect("the lists are not empty"));
-    for (local, remote) in pairs {
-        // 64-bit sums: a run may end at index 2^32 - 1.
-        let extends = u64::from(run.local) + u64::from(run.blocks) == u64::from(local)
-            && follows(&run, remote)
-            && run.blocks < u32::MAX;
-        if extends {
-            run.blocks += 1;
-        } else {
-            if runs.len() == runs.capacity() {
-                room_for(local_idxs.len(), runs)?;
-            }
-            runs.push(run);
-            run = start((local, remote));
-        }
-    }
-    if runs.len() == runs.capacity() {
-        room_for(local_idxs.len(), runs)?;
-    }
-    runs.push(run);
-    Ok(())
-}
-
-/// Memory that is reserved and not touched costs nothing; growing would copy.
-fn room_for(blocks: usize, runs: &mut SmallVec<[Run; FEW]>) -> Result<()> {
-    if runs.try_reserve_exact(blocks - runs.len()).is_err() {
-        fail!(NoMemory, "no memory to remember {blocks} blocks");
-    }
-    Ok(())
-}
-
-fn check(name: &str, idxs: &[u32], owner: &str, num_blocks: u64) -> Result<()> {
-    // One branch-free pass finds that all is well; only a failure looks for the culprit.
-    let max = idxs.iter().copied().max().unwrap_or(0);
-    if u64::from(max) < num_blocks {
-        return Ok(());
-    }
-    let (at, index) = idxs
-        .iter()
-        .enumerate()
-        .find(|(_, index)| u64::from(**index) >= num_blocks)
-        .expect("the maximum is out of range");
-    fail!(
-        OutOfRange,
-        "{name}[{at}] is {index}, but {owner} has {num_blocks} blocks"
-    )
 }
 
 /// A stretch of memory to move: byte offsets from where the two sides begin.
@@ -260,12 +201,6 @@ mod tests {
 
     fn region(blocks: u64, len: u64) -> Region {
         Region::new(0x10000, blocks, len).unwrap()
-    }
-
-    #[test]
-    fn a_list_that_no_memory_can_hold_is_refused() {
-        let refused = room_for(usize::MAX, &mut SmallVec::new()).unwrap_err();
-        assert_eq!(refused.status, Status::NoMemory);
     }
 
     /// Both sides have the same blocks.

@@ -117,7 +117,7 @@ static size_t open_candidates(struct job *job, struct pool *pools, struct candid
             struct candidate *candidate = &candidates[count];
             struct lanes_setup setup = {
                 job->links, pools,
-                {OWN_BLOCKS, settings->block_sizes.value[0], settings->progress_thread},
+                {OWN_BLOCKS, settings->block_sizes.value[0], settings->progress_thread, 0},
                 result->blocks, 1};
             char why[512];
             candidate->blocks = result->blocks;

@@ -49,6 +49,7 @@ static const struct option options[] = {
     {"--seconds", SECONDS, AT(seconds), 0, 0, {0}},
     {"--transfers", LARGE, AT(transfers), 1, UINT64_MAX, {0}},
     {"--warmup", NUMBER, AT(warmup), 0, 1000, {0}},
+    {"--poll-budget", NUMBER, AT(poll_budget_us), 1, 1000000, {0}},
     {"--seed", LARGE, AT(seed), 0, UINT64_MAX, {0}},
     {"--ucx-tls", TEXT, AT(ucx_tls), 0, 0, {0}},
     {"--progress-thread", FLAG, AT(progress_thread), 0, 0, {0}},

@@ -21,6 +21,7 @@ static bool open_transport(struct endpoint *endpoint, const struct pool *pool, s
 
     options.backend = endpoint->subject == NIXL ? DT_BACKEND_NIXL : DT_BACKEND_LOCAL;
     options.progress_thread = shape.progress_thread;
+    options.poll_budget_us = shape.poll_budget_us;
     if (pool->fd >= 0) {
         options.region_has_fd = true;
         options.region_fd = pool->fd;

@@ -19,6 +19,7 @@ struct endpoint {
 struct shape {
     size_t num_blocks, block_len;
     bool progress_thread;
+    uint32_t poll_budget_us;
 };
 
 /* False: `why` says the reason. */

@@ -8,8 +8,10 @@
 #include "tests.h"
 #include "util.h"
 
-enum mode { NOBODY, WAIT, POLL, THREAD, MODES };
-static const char *const mode_names[MODES] = {"none", "wait", "poll-1ms", "progress-thread"};
+/* SLEEP: what the wake-ups of POLL cost without the library. */
+enum mode { NOBODY, WAIT, POLL, SLEEP, THREAD, MODES };
+static const char *const mode_names[MODES] = {"none", "wait", "poll-1ms", "sleep-1ms",
+                                              "progress-thread"};
 
 enum { BLOCKS = 16, POLL_NS_APART = 1000000 };
 
@@ -25,8 +27,9 @@ static void spend(struct lane *lane, enum mode mode, double seconds)
         if (mode == WAIT) {
             uint32_t ms = (uint32_t)(left / 1000000 + 1);
             endpoint_must(dt_wait(transport, NULL, &done, 1, ms, &count), "dt_wait");
-        } else if (mode == POLL) {
-            endpoint_must(dt_poll(transport, NULL, &done, 1, &count), "dt_poll");
+        } else if (mode == POLL || mode == SLEEP) {
+            if (mode == POLL)
+                endpoint_must(dt_poll(transport, NULL, &done, 1, &count), "dt_poll");
             sleep_ns(left < POLL_NS_APART ? left : POLL_NS_APART);
         } else {
             sleep_ns(left);
@@ -52,7 +55,8 @@ static void measure(struct job *job, struct pool *pools, struct row *row, uint32
 {
     const struct settings *settings = job->settings;
     struct lanes_setup setup = {job->links, pools,
-                                {BLOCKS, settings->block_sizes.value[0], mode == THREAD}, BLOCKS,
+                                {BLOCKS, settings->block_sizes.value[0], mode == THREAD, 0},
+                                BLOCKS,
                                 1};
     struct lane lane;
     char why[512];

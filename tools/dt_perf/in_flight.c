@@ -64,7 +64,7 @@ static void open_lanes(struct stage *stage, struct pool *pools, uint32_t most)
     size_t count = job_subjects(job, subjects);
     struct lanes_setup setup = {
         job->links, pools,
-        {stage->blocks, job->settings->block_sizes.value[0], job->settings->progress_thread},
+        {stage->blocks, job->settings->block_sizes.value[0], job->settings->progress_thread, 0},
         stage->blocks, most};
     char why[512];
 

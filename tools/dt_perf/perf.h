@@ -42,6 +42,7 @@ struct settings {
     bool subject[SUBJECTS];
     struct list ops, block_sizes, blocks, patterns, depths;
     uint32_t peers, rounds, warmup;
+    uint32_t poll_budget_us; /* 0: the library's own */
     double seconds;     /* of a round; not looked at if transfers is not 0 */
     uint64_t transfers; /* of a round */
     uint64_t pool;

@@ -84,7 +84,7 @@ static bool make_pools(struct target *target, const struct request *request, str
 static bool open_endpoint(struct target *target, const struct request *request,
                           struct reply *reply)
 {
-    struct shape shape = {request->num_blocks, request->block_len, target->progress_thread};
+    struct shape shape = {request->num_blocks, request->block_len, target->progress_thread, 0};
     struct pool *pool = &target->pool[memory_of(request->subject)];
     struct endpoint *endpoint = must_alloc(1, sizeof *endpoint);
 

@@ -211,7 +211,8 @@ static void open_lanes(struct bench *bench)
     struct lanes_setup setup = {.links = job->links,
                                 .pools = bench->pool,
                                 .shape = {bench->shape.peer_blocks * job->settings->peers,
-                                          bench->shape.block_len, job->settings->progress_thread},
+                                          bench->shape.block_len, job->settings->progress_thread,
+                                          job->settings->poll_budget_us},
                                 .peer_blocks = bench->shape.peer_blocks};
     char why[512];
 

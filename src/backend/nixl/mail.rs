@@ -172,7 +172,7 @@ impl Nixl {
     pub(super) fn send_message(&mut self, conn: ConnId, message: &[u8]) -> Result<()> {
         check_message(message)?;
         // A peer that is gone shows when its socket is looked at, and so does the end of a probe.
-        self.drive_now();
+        self.drive_now(Instant::now());
         self.attend(conn);
         self.check_lane(conn)?;
         let cost = message.len() as u64 + self.name.len() as u64 + FRAME;
@@ -201,7 +201,7 @@ impl Nixl {
         }
         lane.outbox.took(cost);
         // UCX sends the rest of what is longer than one of its segments when it is driven.
-        self.drive_now();
+        self.drive_now(Instant::now());
         self.put_in_rotation(conn);
         Ok(())
     }
@@ -303,8 +303,12 @@ impl Nixl {
 
     pub(super) fn take_messages(&mut self, most: usize, messages: &mut Vec<Message>) {
         let now = Instant::now();
-        if self.pace.wants_drive(now, false) {
-            self.drive_now();
+        let task = match self.inbox.waiting.is_empty() {
+            true => Task::None,
+            false => Task::Tell,
+        };
+        if self.pace.wants_drive(now, task) {
+            self.drive_now(now);
         }
         self.inbox.take(most, messages);
     }

@@ -59,8 +59,8 @@ use self::lane::{Lane, Op, Purpose};
 use self::listeners::Listeners;
 use self::mail::{Inbox, Outbox};
 use self::metadata::Metadata;
-use self::pace::Pace;
-use self::piece::{Speed, gather};
+use self::pace::{Pace, Task};
+use self::piece::{Size, Speed, gather};
 pub use self::place::Place;
 use self::signals::LargeFilesFail;
 use self::silence::Silence;
@@ -140,6 +140,8 @@ pub struct Nixl {
     /// Reused by every post.
     pieces: Vec<Piece>,
     pace: Pace,
+    /// A transfer has ended when it was started, since the last poll.
+    ended_at_once: bool,
     inbox: Inbox,
     /// All requests of a connection take the endpoint that its messages take.
     one_endpoint: bool,
@@ -209,6 +211,7 @@ impl Nixl {
             spare: Spare::default(),
             pieces: Vec::new(),
             pace: Pace::new(config.progress_thread, Instant::now()),
+            ended_at_once: false,
             inbox: Inbox::default(),
             one_endpoint: config.num_threads == 0,
         }))
@@ -288,24 +291,30 @@ impl Nixl {
 
     /// Lets the engine see to incoming work, unless it did a moment ago.
     fn drive(&mut self, now: Instant) {
-        if self.pace.wants_drive(now, !self.rotation.is_empty()) {
-            self.drive_now();
+        let ended_at_once = std::mem::take(&mut self.ended_at_once);
+        let task = match self.rotation.is_empty() {
+            false => Task::Work,
+            true if ended_at_once => Task::Tell,
+            true => Task::None,
+        };
+        if self.pace.wants_drive(now, task) {
+            self.drive_now(now);
         }
     }
 
-    fn drive_now(&mut self) {
+    fn drive_now(&mut self, start: Instant) {
         let Some(engine) = &mut self.engine else {
             return;
         };
         let messages = self.inbox.arrived();
-        let before = processor_time();
+        let before = self.pace.wants_work().then(processor_time);
         if let Err(error) = engine.drive(&mut self.inbox) {
             log!(Debug, "{error}");
         }
+        let work = before.map(|before| processor_time().saturating_sub(before));
         let now = Instant::now();
         self.listeners.look(now);
-        self.pace
-            .drove(now, processor_time().saturating_sub(before));
+        self.pace.drove(now, now - start, work);
         if self.inbox.arrived() > messages {
             self.pace.news(now);
         }
@@ -440,7 +449,8 @@ impl Backend for Nixl {
             && lane.posted.len() < LANE_REQUESTS;
         let mut failure = None;
         if at_once {
-            gather(&mut op.cursor, INLINE_BYTES, &mut self.pieces);
+            let size = Size::of(INLINE_BYTES, INLINE_BYTES);
+            gather(&mut op.cursor, size, &mut self.pieces);
             let first = self.pieces[0];
             match engine.post(
                 direction,
@@ -452,6 +462,7 @@ impl Backend for Nixl {
                 State::Done => {
                     lane.prove_if(self.one_endpoint);
                     self.spare.take_back(op.cursor);
+                    self.ended_at_once = true;
                     return Ok(Start::Done);
                 }
                 State::Running(request) => {

@@ -1,12 +1,14 @@
 //! How often the engine is driven while nothing is known to move, and how long a waiting caller sleeps.
 //!
 //! NIXL does not say whether driving it did anything: what peers do to this side's memory shows only
-//! in the processor time that a drive took. The time that it took by the clock says nothing, because a
-//! busy machine makes every wake-up long, and waking more often then would make the machine busier.
+//! in the processor time that a drive took. The time that it took by the clock says little, because a
+//! busy machine makes every wake-up long, and waking more often then would make the machine busier. But
+//! it costs less to know, so the processor is asked only about a drive that follows a long one.
 
 use std::time::{Duration, Instant};
 
-/// How often the engine is asked for incoming work while polls come fast: it costs microseconds.
+/// How often the engine is asked for incoming work by polls that have something else to do: it costs a
+/// microsecond. Those that have nothing ask each time, because over sockets a peer's write waits for it.
 const DRIVE_EVERY: Duration = Duration::from_micros(200);
 /// The same while requests are posted or asked for, which drives the engine as well.
 const DRIVE_AT_WORK: Duration = Duration::from_millis(2);
@@ -31,10 +33,22 @@ const LONG_NAP: Duration = Duration::from_millis(10);
 /// NIXL's own thread sees to what comes in.
 const THREAD_NAP: Duration = Duration::from_millis(50);
 
+/// What a poll has to do beside driving the engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Task {
+    /// Nothing.
+    None,
+    /// To tell what has ended.
+    Tell,
+    /// To see to requests.
+    Work,
+}
+
 /// What has happened when.
 pub struct Pace {
     has_thread: bool,
     last_drive: Instant,
+    /// The last one took long: by the clock, or by the processor if that was asked.
     drive_worked: bool,
     last_news: Instant,
 }
@@ -50,18 +64,29 @@ impl Pace {
         }
     }
 
-    /// Whether a poll should drive the engine. `at_work`: it has requests to see to.
-    pub fn wants_drive(&self, now: Instant, at_work: bool) -> bool {
-        let every = if at_work { DRIVE_AT_WORK } else { DRIVE_EVERY };
+    /// Whether a poll should drive the engine.
+    pub fn wants_drive(&self, now: Instant, task: Task) -> bool {
+        let every = match task {
+            // NIXL's thread sees to what comes in, and would have to be waited for.
+            Task::None if !self.has_thread => return true,
+            Task::None | Task::Tell => DRIVE_EVERY,
+            Task::Work => DRIVE_AT_WORK,
+        };
         self.drive_worked || now.duration_since(self.last_drive) >= every
     }
 
-    /// The engine was driven, which took `work` of processor time.
-    pub fn drove(&mut self, now: Instant, work: Duration) {
+    /// Whether the next drive's processor time is of interest.
+    pub fn wants_work(&self) -> bool {
+        self.drive_worked
+    }
+
+    /// The engine was driven, which took `wall` by the clock and `work` of processor time, if that was of
+    /// interest.
+    pub fn drove(&mut self, now: Instant, wall: Duration, work: Option<Duration>) {
         self.last_drive = now;
         // With a thread of NIXL's the time is what it takes to wait for that one.
-        let worked = work >= DRIVE_WORKED && !self.has_thread;
-        if worked && self.drive_worked {
+        let worked = work.unwrap_or(wall) >= DRIVE_WORKED && !self.has_thread;
+        if worked && work.is_some() {
             self.last_news = now;
         }
         self.drive_worked = worked;
@@ -96,9 +121,10 @@ mod tests {
         let mut pace = Pace::new(has_thread, start);
         let (mut now, mut wakes) = (start, 0);
         while now - start < span {
-            if pace.wants_drive(now, false) {
+            if pace.wants_drive(now, Task::None) {
                 now += wall;
-                pace.drove(now, work);
+                let work = pace.wants_work().then_some(work);
+                pace.drove(now, wall, work);
             }
             now += pace.nap(now, false).unwrap_or(Duration::from_micros(1));
             wakes += u32::from(pace.nap(now, false).is_some());
@@ -122,9 +148,14 @@ mod tests {
         let span = LONG_PAUSE + Duration::from_secs(10);
         let work = Duration::from_millis(1);
         assert_eq!(
-            wakes(true, span, work, Duration::ZERO),
-            wakes(true, span, Duration::ZERO, Duration::ZERO)
+            wakes(true, span, work, work),
+            wakes(true, span, Duration::ZERO, work)
         );
+        let start = Instant::now();
+        let mut pace = Pace::new(true, start);
+        pace.drove(start + span, work, None);
+        assert!(!pace.wants_work());
+        assert_eq!(pace.nap(start + span, false), Some(THREAD_NAP));
     }
 
     #[test]
@@ -144,23 +175,31 @@ mod tests {
         let start = Instant::now();
         let mut pace = Pace::new(false, start);
         let later = start + Duration::from_secs(5);
-        assert!(pace.wants_drive(later, false));
+        let long = Duration::from_millis(1);
+        assert!(pace.wants_drive(later, Task::Tell));
         assert_eq!(pace.nap(later, false), Some(LONG_NAP));
-        pace.drove(later, Duration::from_millis(1));
-        assert!(pace.wants_drive(later, false));
+        pace.drove(later, long, None);
+        assert!(pace.wants_drive(later, Task::Tell) && pace.wants_work());
         assert_eq!(pace.nap(later, false), None);
         // One alone was nothing.
-        pace.drove(later, Duration::ZERO);
+        pace.drove(later, long, Some(Duration::ZERO));
         assert_eq!(pace.nap(later, false), Some(LONG_NAP));
-        for _ in 0..2 {
-            pace.drove(later, Duration::from_millis(1));
-        }
-        pace.drove(later, Duration::ZERO);
+        pace.drove(later, long, None);
+        pace.drove(later, long, Some(long));
+        pace.drove(later, Duration::ZERO, Some(Duration::ZERO));
         assert_eq!(pace.nap(later, false), None);
-        assert!(!pace.wants_drive(later, false));
-        assert!(pace.wants_drive(later + DRIVE_EVERY, false));
-        assert!(!pace.wants_drive(later + DRIVE_EVERY, true));
-        assert!(pace.wants_drive(later + DRIVE_AT_WORK, true));
+        for (task, pause) in [(Task::Tell, DRIVE_EVERY), (Task::Work, DRIVE_AT_WORK)] {
+            assert!(!pace.wants_drive(later + pause / 2, task));
+            assert!(pace.wants_drive(later + pause, task));
+        }
+    }
+
+    #[test]
+    fn a_poll_without_anything_else_to_do_drives() {
+        let now = Instant::now();
+        assert!(Pace::new(false, now).wants_drive(now, Task::None));
+        // NIXL's own thread does.
+        assert!(!Pace::new(true, now).wants_drive(now, Task::None));
     }
 
     #[test]

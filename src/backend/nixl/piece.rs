@@ -8,15 +8,22 @@ use std::time::Duration;
 
 use crate::extents::{Cursor, Piece};
 
-/// The bounds of a request, whatever was learned. A transport whose post call only hands the work over
-/// looks as if it had no limit.
+/// The bounds of a request, whatever was learned.
 const SMALLEST: u64 = 256 << 10;
-const LARGEST: u64 = 2 << 20;
+const LARGEST: u64 = 16 << 20;
+
+/// The same where a post only hands the work over. There no time is saved by less, because a socket takes
+/// only so much at once; but each request costs an answer that it has arrived, and each cut one more run.
+const ON_ITS_WAY: u64 = 2 << 20;
+
+/// What the runs of such a request may take, even if the poll has less time left.
+const PATIENCE: Duration = Duration::from_millis(1);
 
 /// From so many runs on NIXL shares a request among its threads, if it has any, each with an endpoint of
 /// its own: when one part fails, nothing says that the others have ended. No request is so large.
-const SHARED_FROM: u64 = 1024;
-const _: () = assert!(LARGEST / BYTES_PER_RUN < SHARED_FROM);
+const SHARED_FROM: usize = 1024;
+const MOST_RUNS: usize = 512;
+const _: () = assert!(MOST_RUNS < SHARED_FROM);
 
 /// What is believed of a peer before anything was posted, in bytes a millisecond.
 const FIRST_SPEED: u64 = 1 << 20;
@@ -27,6 +34,8 @@ const BYTES_PER_RUN: u64 = 4096;
 /// How quickly posts to one peer return.
 pub struct Speed {
     bytes_per_ms: u64,
+    /// The work went on after the last post.
+    hands_over: bool,
 }
 
 impl Speed {
@@ -34,25 +43,33 @@ impl Speed {
     pub fn unknown() -> Speed {
         Speed {
             bytes_per_ms: FIRST_SPEED,
+            hands_over: false,
         }
     }
 
     /// The size of a request whose post call returns after about `time`.
-    pub fn size_for(&self, time: Duration) -> u64 {
-        let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let size = self.bytes_per_ms.saturating_mul(micros) / 1000;
-        size.clamp(SMALLEST, LARGEST)
+    pub fn size_for(&self, time: Duration) -> Size {
+        let weight = |time: Duration| {
+            let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            let weight = self.bytes_per_ms.saturating_mul(micros) / 1000;
+            weight.clamp(SMALLEST, LARGEST)
+        };
+        match self.hands_over {
+            true => Size::of(ON_ITS_WAY, weight(time.max(PATIENCE))),
+            false => Size::of(weight(time), weight(time)),
+        }
     }
 
     /// The post of `pieces` took `time` of the processor: by the clock, a busy machine would look like a
-    /// slow peer.
-    pub fn learn(&mut self, pieces: &[Piece], time: Duration) {
+    /// slow peer. `handed_over`: they had not arrived when it returned.
+    pub fn learn(&mut self, pieces: &[Piece], time: Duration, handed_over: bool) {
         let bytes: u64 = pieces.iter().map(|piece| piece.len).sum();
         let weight = bytes.max(pieces.len() as u64 * BYTES_PER_RUN);
         if weight < SMALLEST {
             // So little says more about the call than about the copy.
             return;
         }
+        self.hands_over = handed_over;
         let micros = (time.as_micros() as u64).max(1);
         let seen = weight.saturating_mul(1000) / micros;
         // One post may have run into something that the next does not.
@@ -61,11 +78,28 @@ impl Speed {
     }
 }
 
-/// Takes the next pieces of a transfer, for one request of about `size` bytes.
-pub fn gather(cursor: &mut Cursor, size: u64, pieces: &mut Vec<Piece>) {
+/// How much one request may carry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Size {
+    /// Bytes at most.
+    pub bytes: u64,
+    /// Runs at most.
+    pub runs: usize,
+}
+
+impl Size {
+    /// So many bytes, and as many runs as take the time of `weight` bytes.
+    pub fn of(bytes: u64, weight: u64) -> Size {
+        let runs = (weight / BYTES_PER_RUN).min(MOST_RUNS as u64) as usize;
+        Size { bytes, runs }
+    }
+}
+
+/// Takes the next pieces of a transfer, for one request.
+pub fn gather(cursor: &mut Cursor, size: Size, pieces: &mut Vec<Piece>) {
     pieces.clear();
-    let mut left = size;
-    while left > 0 && (pieces.len() as u64) < size / BYTES_PER_RUN {
+    let mut left = size.bytes;
+    while left > 0 && pieces.len() < size.runs {
         let Some(piece) = cursor.next_piece(left) else {
             break;
         };
@@ -77,6 +111,8 @@ pub fn gather(cursor: &mut Cursor, size: u64, pieces: &mut Vec<Piece>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::extents::Runs;
+    use crate::region::Region;
 
     fn post(bytes: u64) -> Vec<Piece> {
         let piece = Piece {
@@ -93,10 +129,14 @@ mod tests {
         for bytes_per_us in [600, 2_500, 4_000] {
             let mut speed = Speed::unknown();
             for _ in 0..20 {
-                let size = speed.size_for(slice);
-                speed.learn(&post(size), Duration::from_micros(size / bytes_per_us));
+                let size = speed.size_for(slice).bytes;
+                speed.learn(
+                    &post(size),
+                    Duration::from_micros(size / bytes_per_us),
+                    false,
+                );
             }
-            let micros = speed.size_for(slice) / bytes_per_us;
+            let micros = speed.size_for(slice).bytes / bytes_per_us;
             assert!(
                 (450..550).contains(&micros),
                 "{micros} us at {bytes_per_us}"
@@ -108,27 +148,27 @@ mod tests {
     fn it_has_bounds() {
         let mut speed = Speed::unknown();
         for _ in 0..200 {
-            speed.learn(&post(LARGEST), Duration::ZERO);
+            speed.learn(&post(LARGEST), Duration::ZERO, false);
         }
-        assert_eq!(speed.size_for(Duration::from_secs(1 << 40)), LARGEST);
-        assert_eq!(speed.size_for(Duration::ZERO), SMALLEST);
+        assert_eq!(speed.size_for(Duration::from_secs(1 << 40)).bytes, LARGEST);
+        assert_eq!(speed.size_for(Duration::ZERO).bytes, SMALLEST);
         for _ in 0..200 {
-            speed.learn(&post(SMALLEST), Duration::from_secs(100));
+            speed.learn(&post(SMALLEST), Duration::from_secs(100), false);
         }
-        assert_eq!(speed.size_for(Duration::from_millis(1)), SMALLEST);
+        assert_eq!(speed.size_for(Duration::from_millis(1)).bytes, SMALLEST);
         // It finds its way back.
         for _ in 0..200 {
-            speed.learn(&post(SMALLEST), Duration::from_micros(50));
+            speed.learn(&post(SMALLEST), Duration::from_micros(50), false);
         }
-        assert!(speed.size_for(Duration::from_millis(1)) > 4 * SMALLEST);
+        assert!(speed.size_for(Duration::from_millis(1)).bytes > 4 * SMALLEST);
     }
 
     #[test]
     fn one_slow_post_changes_little() {
         let mut speed = Speed::unknown();
-        let before = speed.size_for(Duration::from_millis(1));
-        speed.learn(&post(LARGEST), Duration::from_secs(1));
-        assert!(speed.size_for(Duration::from_millis(1)) >= before / 2);
+        let before = speed.size_for(Duration::from_millis(1)).bytes;
+        speed.learn(&post(LARGEST), Duration::from_secs(1), false);
+        assert!(speed.size_for(Duration::from_millis(1)).bytes >= before / 2);
     }
 
     #[test]
@@ -136,10 +176,56 @@ mod tests {
         let mut speed = Speed::unknown();
         let many: Vec<Piece> = (0..256).flat_map(|_| post(64)).collect();
         for _ in 0..20 {
-            speed.learn(&many, Duration::from_micros(512));
+            speed.learn(&many, Duration::from_micros(512), false);
         }
         // 2 us a run: a millisecond is 500 runs.
-        let runs = speed.size_for(Duration::from_millis(1)) / BYTES_PER_RUN;
+        let runs = speed.size_for(Duration::from_millis(1)).runs;
         assert!((450..550).contains(&runs), "{runs}");
+    }
+    #[test]
+    fn what_is_handed_over_is_as_large_as_it_may_be_and_its_runs_take_their_time() {
+        let many: Vec<Piece> = (0..256).flat_map(|_| post(4096)).collect();
+        let mut speed = Speed::unknown();
+        for _ in 0..20 {
+            speed.learn(&many, Duration::from_micros(1024), true);
+        }
+        for time in [Duration::ZERO, PATIENCE] {
+            let size = speed.size_for(time);
+            assert_eq!(size.bytes, ON_ITS_WAY);
+            // 4 us a run.
+            assert!((240..260).contains(&size.runs), "{size:?}");
+        }
+        // What copies after all has the time for a limit.
+        speed.learn(&many, Duration::from_micros(1024), false);
+        let size = speed.size_for(PATIENCE);
+        assert!(size.bytes.abs_diff(1 << 20) < 1 << 17, "{size:?}");
+    }
+
+    #[test]
+    fn a_request_ends_where_its_bytes_do() {
+        let region = Region::new(4096, 4096, 100).unwrap();
+        let runs = Runs::merge(&[0, 2, 4], &[0, 2, 4], &region, &region.into()).unwrap();
+        let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
+        let size = Size {
+            bytes: 250,
+            runs: 10,
+        };
+        for lens in [vec![100, 100, 50], vec![50], vec![]] {
+            gather(&mut cursor, size, &mut pieces);
+            let found: Vec<u64> = pieces.iter().map(|piece| piece.len).collect();
+            assert_eq!(found, lens);
+        }
+    }
+
+    #[test]
+    fn no_request_has_too_many_runs() {
+        let region = Region::new(4096, 4096, 1).unwrap();
+        let idxs: Vec<u32> = (0..2048).map(|i| 2 * i).collect();
+        let runs = Runs::merge(&idxs, &idxs, &region, &region.into()).unwrap();
+        let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
+        for (weight, runs) in [(SMALLEST, 64), (LARGEST, MOST_RUNS)] {
+            gather(&mut cursor, Size::of(LARGEST, weight), &mut pieces);
+            assert_eq!(pieces.len(), runs);
+        }
     }
 }

@@ -132,7 +132,8 @@ impl Nixl {
             &self.pieces,
         );
         let work = processor_time().saturating_sub(before);
-        lane.speed.learn(&self.pieces, work);
+        let handed_over = matches!(state, State::Running(_));
+        lane.speed.learn(&self.pieces, work, handed_over);
         match state {
             State::Done => lane.prove_if(self.one_endpoint),
             State::Running(request) => {

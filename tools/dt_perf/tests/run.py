@@ -106,7 +106,7 @@ def transfer():
 def peers():
     """Several targets, over sockets where it is NIXL, and by time instead of number."""
     report = measure("--pool", "4M", "--rounds", "2", "--seconds", "0.02", "--blocks", "4,16",
-                     "--verify", "--peers", "3", "--op", "read,write", "--ucx-tls", "tcp",
+                     "--verify", "--peers", "3", "--poll-budget", "100", "--op", "read,write", "--ucx-tls", "tcp",
                      "--huge-pages")
     assert len(report["results"]) == 4 and report["ucx_tls"] == "tcp"
     assert all(one["peers"] == 3 for one in report["results"])
@@ -147,7 +147,7 @@ def others():
     report = measure("--test", "idle", "--rounds", "1", "--seconds", "0.05")
     modes = {(row["subject"], row["mode"]) for row in report["results"][0]["rows"]}
     wanted = {(name, mode) for name in ("local", "nixl") if name in names
-              for mode in ("none", "wait", "poll-1ms", "progress-thread")}
+              for mode in ("none", "wait", "poll-1ms", "sleep-1ms", "progress-thread")}
     assert modes == wanted - {("local", "progress-thread")}, modes
     assert all(row["median"]["cpu_share"] >= 0 for row in report["results"][0]["rows"])
 
@@ -289,6 +289,7 @@ def refused():
             (["--bogus"], 'there is no option "--bogus"'),
             (["file"], 'there is no option "file"'),
             (["--op", "push"], '--op is "push", but must be write or read'),
+            (["--poll-budget", "0"], '--poll-budget is "0", but must be a number from 1 to'),
             (["--blocks", "0"], '--blocks is "0", but must be a number from 1 to'),
             (["--blocks", "-1"], '--blocks is "-1", but must be'),
             (["--pool=1X"], '--pool is "1X", but must be'),
