@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "dt_check.h"
+#include "dt_time.h"
 
 static long count_entries(const char *path)
 {
@@ -36,5 +37,17 @@ struct holdings holdings_now(void)
     while (fgets(line, sizeof line, status) != NULL)
         sscanf(line, "VmRSS: %ld kB", &now.rss_kib);
     fclose(status);
+    return now;
+}
+
+struct holdings holdings_back_to(const struct holdings *before)
+{
+    static const struct timespec moment = {0, 1000000};
+    struct holdings now = holdings_now();
+    for (uint64_t deadline = now_ms() + BOUND_MS; now_ms() < deadline; now = holdings_now()) {
+        if (now.fds <= before->fds && now.threads <= before->threads)
+            break;
+        nanosleep(&moment, NULL);
+    }
     return now;
 }

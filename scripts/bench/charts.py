@@ -112,7 +112,7 @@ def scaling(results, path):
         for (subject, ucx_tls), costs in lines.items():
             line(axes, subject, [(x, s.map(lambda ns: ns / 1000)) for x, s in costs], ucx_tls)
         ticks(axes, sorted({x for costs in lines.values() for x, _ in costs}),
-              size if key == "pool_bytes" else compact)
+              size if key == "region_bytes" else compact)
         axes.set_yscale("log")
         # Whole decades: else what is flat looks steep.
         costs = [value for costs in lines.values() for _, s in costs for value in (s.least * 1e-3, s.most * 1e-3)]

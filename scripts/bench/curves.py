@@ -7,7 +7,7 @@ CURVES = (
     ("scaling-depth", "depth", "Transfers in flight, of 20 blocks of 256 bytes", "transfer"),
     ("scaling-peers", "peers", "Peers; 64 in flight, of 20 blocks of 256 bytes", "transfer"),
     ("scaling-blocks", "blocks", "Blocks of 256 bytes in one transfer", "block"),
-    ("scaling-region", "pool_bytes", "Region, transfers of 16 blocks of 4 KiB", "transfer"),
+    ("scaling-region", "region_bytes", "Region; transfers of 16 blocks of 4 KiB of its first MiB", "transfer"),
 )
 
 

@@ -198,7 +198,7 @@ def curves(results):
         if not lines:
             continue
         at = sorted({x for costs in lines.values() for x, _ in costs})
-        form = size if key == "pool_bytes" else lambda value: f"{value:,}"
+        form = size if key == "region_bytes" else lambda value: f"{value:,}"
         rows = [
             [name(*line), *(middle(dict(costs).get(x)) for x in at), digits(growth(costs))]
             for line, costs in lines.items()

@@ -45,6 +45,7 @@ static const struct option options[] = {
     {"--depth", NUMBERS, AT(depths), 1, 1000000, {0}},
     {"--peers", NUMBER, AT(peers), 1, 10000, {0}},
     {"--pool", LARGE, AT(pool), 1, MOST_POOL, {0}},
+    {"--region", LARGE, AT(region), 1, MOST_POOL, {0}},
     {"--rounds", NUMBER, AT(rounds), 1, 100000, {0}},
     {"--seconds", SECONDS, AT(seconds), 0, 0, {0}},
     {"--transfers", LARGE, AT(transfers), 1, UINT64_MAX, {0}},

@@ -39,6 +39,8 @@ bool endpoint_open(struct endpoint *endpoint, enum subject subject, const struct
                    struct shape shape, char *why, size_t cap)
 {
     *endpoint = (struct endpoint){.subject = subject, .progress_thread = shape.progress_thread};
+    if (pool->region > pool->bytes)
+        shape.num_blocks = pool->region / shape.block_len;
     switch (subject) {
     case LOCAL:
     case LOCAL_UNMAPPED:

@@ -55,6 +55,8 @@ const char *const help_text[] = {
     "  --depth LIST       transfers in flight (1; in-flight: 1,100,10000)\n"
     "  --peers N          targets, each a process (1). Transfers go to all in turn\n"
     "  --pool BYTES       memory of each side and each kind (512M); targets share it\n"
+    "  --region BYTES     a larger region, of which the pool is the beginning; the rest is not touched\n"
+    "                     and need not fit into memory. Without --verify\n"
     "  --rounds N         rounds of all subjects (5; add-peer: 9; idle: 3). Each begins with another one\n"
     "  --seconds S        length of a subject's part of a round (0.5; idle: 2), or\n"
     "  --transfers N      transfers of a subject in a round\n"

@@ -61,14 +61,16 @@ void job_make_pools(struct job *job, struct pool *pools, uint64_t bytes)
         pools[memory] = (struct pool){.fd = -1};
         if (!needed[memory])
             continue;
-        if (!pool_make(&pools[memory], memory, bytes, settings->huge_pages, why, sizeof why))
-            die("memory of %s: %s", bytes_text(bytes).chars, why);
+        if (!pool_make(&pools[memory], memory, bytes, settings->region, settings->huge_pages, why,
+                       sizeof why))
+            die("memory of %s: %s", bytes_text(pools[memory].region).chars, why);
         pool_fill(&pools[memory], memory == REFERENCE ? stream_of_target(0) : 0);
         if (memory != REFERENCE)
             memories |= 1u << memory;
     }
     links_must(job->links, (struct request){.what = POOLS,
                                             .pool = bytes / settings->peers,
+                                            .region = settings->region / settings->peers,
                                             .memories = memories,
                                             .huge_pages = settings->huge_pages});
 }

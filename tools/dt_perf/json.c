@@ -118,11 +118,15 @@ static void print_result(const struct report *report, const struct result *resul
     printf("{\"test\":\"%s\",", test_names[result->test]);
     if (result->test == TRANSFER)
         printf("\"op\":\"%s\",\"block_size\":%llu,\"blocks\":%llu,\"pattern\":\"%s\","
-               "\"depth\":%llu,\"peers\":%u,\"pool_bytes\":%llu,\"rounds\":%u,",
+               "\"depth\":%llu,\"peers\":%u,\"pool_bytes\":%llu,"
+               "\"region_bytes\":%llu,\"rounds\":%u,",
                op_names[result->op], (unsigned long long)result->block_size,
                (unsigned long long)result->blocks, pattern_names[result->pattern],
                (unsigned long long)result->depth, settings->peers,
-               (unsigned long long)settings->pool, result->rounds);
+               (unsigned long long)settings->pool,
+               (unsigned long long)(settings->region > settings->pool ? settings->region
+                                                                      : settings->pool),
+               result->rounds);
     else if (result->test == ADD_PEER)
         printf("\"blocks\":%llu,", (unsigned long long)result->blocks);
     else if (result->test == IN_FLIGHT)

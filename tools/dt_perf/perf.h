@@ -46,6 +46,7 @@ struct settings {
     double seconds;     /* of a round; not looked at if transfers is not 0 */
     uint64_t transfers; /* of a round */
     uint64_t pool;
+    uint64_t region; /* of which the pool is the beginning; less: the pool is all */
     uint64_t seed;
     const char *ucx_tls;
     const char *listen, *connect;

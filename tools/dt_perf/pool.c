@@ -51,12 +51,13 @@ static bool make_region(struct pool *pool, size_t bytes, char *why, size_t cap)
     return true;
 }
 
-bool pool_make(struct pool *pool, enum memory memory, size_t bytes, bool huge_pages, char *why,
-               size_t cap)
+bool pool_make(struct pool *pool, enum memory memory, size_t bytes, size_t region, bool huge_pages,
+               char *why, size_t cap)
 {
-    *pool = (struct pool){.bytes = bytes, .fd = -1};
-    if (memory == ORDINARY ? !make_ordinary(pool, bytes, huge_pages, why, cap)
-                           : !make_region(pool, bytes, why, cap)) {
+    size_t all = region > bytes ? region : bytes;
+    *pool = (struct pool){.bytes = bytes, .region = all, .fd = -1};
+    if (memory == ORDINARY ? !make_ordinary(pool, all, huge_pages, why, cap)
+                           : !make_region(pool, all, why, cap)) {
         pool->base = NULL;
         return false;
     }

@@ -7,6 +7,7 @@
 struct pool {
     unsigned char *base; /* behind the first guard, at an address that suits huge pages */
     size_t bytes;
+    size_t region;       /* what a transport is told to have there; behind `bytes` it is not touched */
     int32_t fd;          /* of dt_region_alloc, else -1 */
     void *mapped;
     size_t mapped_bytes;
@@ -14,9 +15,9 @@ struct pool {
 
 /* What such a pool takes of the memory, with its guards. */
 uint64_t pool_takes(uint64_t bytes);
-/* False: there is none, and `why` says the reason. */
-bool pool_make(struct pool *pool, enum memory memory, size_t bytes, bool huge_pages, char *why,
-               size_t cap);
+/* Of a larger `region` it is the beginning. False: there is no memory, and `why` says the reason. */
+bool pool_make(struct pool *pool, enum memory memory, size_t bytes, size_t region, bool huge_pages,
+               char *why, size_t cap);
 void pool_free(struct pool *pool);
 
 /* Fills it with bytes that differ everywhere; another `stream` is other bytes. */

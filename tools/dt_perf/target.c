@@ -51,7 +51,8 @@ static bool is_within_bounds(const struct target *target, const struct request *
 {
     switch (request->what) {
     case POOLS:
-        return target->endpoints == 0 && request->pool > 0 && request->pool <= MOST_POOL;
+        return target->endpoints == 0 && request->pool > 0 && request->pool <= MOST_POOL &&
+               request->region <= MOST_POOL;
     case OPEN:
         return request->subject < SUBJECTS && has_target(request->subject) &&
                holds(&target->pool[memory_of(request->subject)], request);
@@ -73,8 +74,8 @@ static bool make_pools(struct target *target, const struct request *request, str
         pool_free(&target->pool[memory]);
         if ((request->memories >> memory & 1) == 0)
             continue;
-        if (!pool_make(&target->pool[memory], memory, request->pool, request->huge_pages,
-                       reply->text, sizeof reply->text))
+        if (!pool_make(&target->pool[memory], memory, request->pool, request->region,
+                       request->huge_pages, reply->text, sizeof reply->text))
             return false;
         pool_fill(&target->pool[memory], stream_of_target(request->peer));
     }

@@ -240,6 +240,9 @@ static void close_lanes(struct bench *bench)
 /* What cannot be measured is said before anything is. */
 static void check_settings(const struct settings *settings)
 {
+    if (settings->region > settings->pool && settings->verify)
+        die("--verify looks at all memory, and most of a --region of %s is not there",
+            bytes_text(settings->region).chars);
     for (size_t i = 0; i < settings->block_sizes.count; i++)
         for (size_t k = 0; k < settings->blocks.count; k++) {
             uint64_t len = settings->block_sizes.value[i], blocks = settings->blocks.value[k];
@@ -250,9 +253,11 @@ static void check_settings(const struct settings *settings)
                     bytes_text(settings->pool).chars, settings->peers,
                     settings->peers == 1 ? "" : "s", (unsigned long long)room,
                     bytes_text(len).chars, (unsigned long long)blocks);
-            if (room * settings->peers > UINT32_MAX)
-                die("a --pool of %s has more than 2^32 blocks of %s",
-                    bytes_text(settings->pool).chars, bytes_text(len).chars);
+            uint64_t all = settings->region > settings->pool ? settings->region : settings->pool;
+            if (all / len > UINT32_MAX)
+                die("a %s of %s has more than 2^32 blocks of %s",
+                    all == settings->pool ? "--pool" : "--region", bytes_text(all).chars,
+                    bytes_text(len).chars);
         }
 }
 

@@ -11,6 +11,7 @@ enum what { HELLO, POOLS, OPEN, FILL, BEGIN, END, CHECK, CLOSE, BYE };
 struct request {
     uint64_t magic;       /* of every message */
     uint64_t pool;        /* POOLS: bytes */
+    uint64_t region;      /* POOLS: bytes, 0: as many */
     uint64_t num_blocks;  /* OPEN, CHECK */
     uint64_t block_len;   /* OPEN, CHECK */
     uint64_t seed, slice, transfers; /* CHECK */

@@ -100,8 +100,8 @@ static void wrong_bytes_are_found(enum memory memory)
     struct plan plan;
     char text[256];
 
-    CHECK(pool_make(&source, memory, PAIRS * LEN, false, text, sizeof text));
-    CHECK(pool_make(&pool, memory, PAIRS * LEN, false, text, sizeof text));
+    CHECK(pool_make(&source, memory, PAIRS * LEN, 0, false, text, sizeof text));
+    CHECK(pool_make(&pool, memory, PAIRS * LEN, 0, false, text, sizeof text));
     plan_make(&plan, SCATTERED, 3, 0, 1, PAIRS, SLICE);
     struct landing landing = {&pool, plan.remote, plan.local, 0, PAIRS, 5 * SLICE, LEN, BEFORE};
     pool_fill(&source, 0);
@@ -143,7 +143,7 @@ static void pools_take_what_they_say(void)
     CHECK(pool_takes(16 << 10) < 1 << 20);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         struct pool pool;
-        CHECK(pool_make(&pool, REGION, sizes[i], false, text, sizeof text));
+        CHECK(pool_make(&pool, REGION, sizes[i], 0, false, text, sizeof text));
         CHECK(pool.mapped_bytes == pool_takes(sizes[i]));
         CHECK(sizes[i] < 2 << 20 || (uintptr_t)pool.base % (2 << 20) == 0);
         CHECK(pool_guards_hold(&pool));
