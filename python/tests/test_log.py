@@ -90,6 +90,8 @@ class Log(unittest.TestCase):
 
     def test_ctrl_c_inside_a_message(self):
         source = OPEN + (
+            # What runs in the background is started with the signal ignored.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "class Interrupted(logging.Handler):\n"
             "    def emit(self, record): signal.raise_signal(signal.SIGINT)\n"
             "logger = logging.Logger('i')\n"

@@ -256,6 +256,8 @@ class Ends(unittest.TestCase):
 
     def test_ctrl_c_ends_a_wait(self):
         source = (
+            # What runs in the background is started with the signal ignored.
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "def tell():\n"
             "    while t.stats().polls == 0: time.sleep(0.001)\n"
             "    print('waiting', flush=True)\n"
