@@ -73,9 +73,9 @@ static void from_step(struct remote *peer, size_t from, rlim_t stride)
         before = holdings_now();
     }
     while (!life(peer, from, files)) {
-        after = holdings_back_to(&before);
-        CHECK(after.fds <= before.fds && after.threads <= before.threads);
-        CHECK(after.maps <= before.maps + MAPS_SLACK);
+        if (!holdings_are_back(&before, &after) || after.maps > before.maps + MAPS_SLACK)
+            test_fail("%+ld descriptors, %+ld mappings, %+ld threads stay", after.fds - before.fds,
+                      after.maps - before.maps, after.threads - before.threads);
         files += stride;
     }
     printf("from %s on: %llu descriptors are enough\n", life_steps[from].name,

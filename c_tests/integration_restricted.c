@@ -197,8 +197,7 @@ static void life_role(int socket)
             life_give_up();
         }
         if (task.own != NO_PROC && round > 0) {
-            after = holdings_back_to(&before);
-            CHECK(after.fds <= before.fds && after.threads <= before.threads);
+            CHECK(holdings_are_back(&before, &after));
         }
     }
     message_send(socket, &report, sizeof report);

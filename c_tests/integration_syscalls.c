@@ -48,9 +48,8 @@ static struct fault life(struct remote *peer, size_t faulted, long nth, unsigned
 
 static void flat(const struct holdings *before, size_t step, const struct fault *fault)
 {
-    struct holdings now = holdings_back_to(before);
-    if (now.fds > before->fds || now.threads > before->threads ||
-        now.maps > before->maps + MAPS_SLACK)
+    struct holdings now;
+    if (!holdings_are_back(before, &now) || now.maps > before->maps + MAPS_SLACK)
         test_fail("%s, when %s had failed (%s): %+ld descriptors, %+ld mappings, %+ld threads stay",
                   life_steps[step].name, fault->name, strerror(fault->error),
                   now.fds - before->fds, now.maps - before->maps, now.threads - before->threads);
