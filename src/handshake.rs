@@ -158,7 +158,7 @@ fn body(blob: &[u8]) -> Result<&[u8]> {
     if all != Some(blob.len() as u64) {
         fail!(
             InvalidArg,
-            "the handshake blob has {} bytes, but its header speaks of {HEADER} + {len} + {DIGEST}",
+            "the handshake blob has {} bytes, but its header speaks of {HEADER} + {len} + {DIGEST}: it was cut, or changed",
             blob.len()
         );
     }

@@ -297,7 +297,17 @@ impl Inner {
             return Ok(());
         }
         if !self.abandoned {
-            for id in self.ledger.running(None) {
+            let running = self.ledger.running(None);
+            if !running.is_empty() {
+                // Who never polls has not moved a byte of them, and would wonder.
+                log!(
+                    Warn,
+                    "{} transfer(s) had not ended when the transport was closed, and are given up; what is to arrive \
+                     has to be polled for until it is reported",
+                    running.len()
+                );
+            }
+            for id in running {
                 self.give_up(id, CancelMode::Immediate);
             }
             self.ledger.forget_ready();
