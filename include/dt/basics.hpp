@@ -208,7 +208,8 @@ class bytes {
     /** Of `size` bytes from `data` on. */
     constexpr bytes(const void *data, std::size_t size) noexcept : data_(data), size_(size) {}
 
-    /** Of a text up to its NUL. */
+    /** Of a text up to its NUL. An array of chars is taken for one, too: of bytes in such an array say
+     * how many there are. */
     constexpr bytes(const char *text) : bytes(std::string_view(text)) {}
 
     /** Of a text. */

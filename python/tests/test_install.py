@@ -132,7 +132,8 @@ class Wheels(unittest.TestCase):
         for kind in self.wheels:
             names = self.names(kind)
             self.assertIn("datatransport/py.typed", names)
-            self.assertTrue([name for name in names if name.endswith("LICENSE")])
+            for terms in ("LICENSE", "THIRD_PARTY_NOTICES"):
+                self.assertTrue([name for name in names if name.endswith(f"/{terms}")], terms)
             here = {path.name for path in (ROOT / "python" / "datatransport").glob("*.py")}
             there = {name.split("/")[1] for name in names if name.startswith("datatransport/")}
             self.assertLessEqual(here, there)

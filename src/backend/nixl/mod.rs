@@ -1,7 +1,7 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
-//! - `place`, `library`, `config_file`, `room`, `signals`, `users`, `exit`: finding, starting and leaving NIXL without harm to the
-//!   process.
+//! - `life`: making the agent, going into NIXL and out of it, giving everything back.
+//! - `place`, `library`, `config_file`, `room`, `signals`, `users`, `exit`: what that takes, without harm to the process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
@@ -34,6 +34,7 @@ pub(crate) mod fuzz {
 }
 mod lane;
 mod library;
+mod life;
 mod listeners;
 mod mail;
 mod metadata;
@@ -52,9 +53,8 @@ use std::time::{Duration, Instant};
 
 use rustc_hash::FxHashMap;
 
-use self::address::{Form, ports};
+use self::address::Form;
 use self::engine::{Engine, State};
-use self::exit::Step;
 use self::lane::{Lane, Op, Purpose};
 use self::listeners::Listeners;
 use self::mail::{Inbox, Outbox};
@@ -71,7 +71,7 @@ use crate::kept::{relax_list, relax_map};
 use crate::layout::Layout;
 use crate::log::log;
 use crate::process::Home;
-use crate::region::{LocalRegion, Region};
+use crate::region::Region;
 
 /// How to find and run NIXL.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -114,9 +114,6 @@ const LANE_REQUESTS: usize = 64;
 const MAX_PROBES: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(5);
 
-/// What one attempt to close works for messages that have not arrived.
-const CLOSE_SLICE: Duration = Duration::from_micros(500);
-
 /// The NIXL backend.
 pub struct Nixl {
     name: String,
@@ -148,75 +145,6 @@ pub struct Nixl {
 }
 
 impl Nixl {
-    /// A backend called `agent_name` over `region`.
-    pub fn create(
-        region: LocalRegion,
-        config: &NixlConfig,
-        agent_name: &str,
-    ) -> Result<Box<dyn Backend>> {
-        if agent_name.is_empty() || agent_name.contains('\0') {
-            fail!(
-                InvalidArg,
-                "agent_name is {agent_name:?}, but NIXL needs at least one byte and no NUL"
-            );
-        }
-        // Where there is none, nothing is prepared for it.
-        let found = library::find(config.lib_dir.as_deref())?;
-        let _inside = exit::enter();
-        let files = LargeFilesFail::hold();
-        exit::watch(Step::Unloaded)?;
-        room::for_agent(config.num_threads, config.progress_thread)?;
-        let file = library::load(&found, config.plugin())?;
-        exit::watch(Step::Loaded)?;
-        let (mut engine, metadata) = Engine::create(agent_name, region, config)
-            .map_err(|error| match files.was_needed() {
-                true => room::too_small_files(),
-                false => error,
-            })
-            .map_err(|error| error.context(format_args!("with {}", file.display())))?;
-        log!(
-            Info,
-            "NIXL agent {agent_name:?}: library {}, plugin {}, {} worker threads, progress thread {}",
-            file.display(),
-            config.plugin(),
-            config.num_threads,
-            if config.progress_thread { "on" } else { "off" }
-        );
-        let (form, listeners) = if config.plugin() == "UCX" {
-            let address = Metadata::parse(&metadata, "UCX")?.address;
-            engine.know(address);
-            (Some(Form::of(address)), Listeners::at(&ports(address)))
-        } else {
-            (None, Listeners::default())
-        };
-        if form.as_ref().is_some_and(|form| !form.is_known()) {
-            log!(
-                Warn,
-                "NIXL: UCX's addresses have a form that is not known here, so those of peers go to UCX unchecked"
-            );
-        }
-        Ok(Box::new(Nixl {
-            name: agent_name.to_owned(),
-            plugin: config.plugin().to_owned(),
-            region: region.blocks(),
-            metadata,
-            form,
-            listeners,
-            engine: Some(engine),
-            home: Home::here(),
-            lanes: BTreeMap::new(),
-            ops: FxHashMap::default(),
-            rotation: VecDeque::new(),
-            pending: Vec::new(),
-            spare: Spare::default(),
-            pieces: Vec::new(),
-            pace: Pace::new(config.progress_thread, Instant::now()),
-            ended_at_once: false,
-            inbox: Inbox::default(),
-            one_endpoint: config.num_threads == 0,
-        }))
-    }
-
     /// Two agents that call themselves the same cannot both be healthy peers.
     fn check_name(&self, metadata: &Metadata, replaces: Option<ConnId>) -> Result<()> {
         let agent = metadata.agent;
@@ -261,34 +189,6 @@ impl Nixl {
         }
     }
 
-    /// NIXL can be called while the result lives. `None`: it cannot be called any more, in a forked
-    /// child, where sockets and requests are the parent's, and late in the exit of the process. Then all
-    /// that is NIXL's is forgotten without telling it.
-    fn enter(&mut self) -> Option<exit::Inside> {
-        let inside = exit::enter().filter(|_| self.home.is_here());
-        if inside.is_none() {
-            // Every call comes here from now on.
-            if self.engine.is_some() || !self.lanes.is_empty() {
-                exit::keep((self.engine.take(), std::mem::take(&mut self.lanes)));
-            }
-            self.rotation.clear();
-            // Nobody moves their bytes any more.
-            for (op, _) in self.ops.drain() {
-                let result = Err(Error::new(Status::Cancelled, "the process exits"));
-                self.pending.push(Event::Ended { op, result });
-            }
-        }
-        inside
-    }
-
-    /// As [`enter`](Self::enter), for calls that need an open engine.
-    fn enter_open(&mut self) -> Result<exit::Inside> {
-        match self.enter() {
-            Some(inside) if self.engine.is_some() => Ok(inside),
-            _ => fail!(Closed, "the transport is closed, or the process exits"),
-        }
-    }
-
     /// Lets the engine see to incoming work, unless it did a moment ago.
     fn drive(&mut self, now: Instant) {
         let ended_at_once = std::mem::take(&mut self.ended_at_once);
@@ -330,12 +230,6 @@ fn is_queued(ops: &FxHashMap<OpId, Op>) -> impl Fn(u64) -> bool {
 fn processor_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
-impl Drop for Nixl {
-    fn drop(&mut self) {
-        self.force_close();
-    }
 }
 
 impl Backend for Nixl {
@@ -565,34 +459,10 @@ impl Backend for Nixl {
     }
 
     fn try_close(&mut self) -> Result<()> {
-        let _inside = self.enter();
-        self.settle_mail(CLOSE_SLICE)?;
-        // The probe of a message reads into the engine's own memory.
-        let posted = self.lanes.values().flat_map(|lane| &lane.posted);
-        let running = posted
-            .filter(|posted| posted.purpose != Purpose::Mail)
-            .count();
-        if running > 0 {
-            fail!(Timeout, "NIXL still works on {running} requests");
-        }
-        self.force_close();
-        Ok(())
+        self.leave_if_quiet()
     }
 
     fn force_close(&mut self) {
-        let _inside = self.enter();
-        // Requests go before the endpoint that they use, endpoints before the memory that they reach.
-        for (_, lane) in std::mem::take(&mut self.lanes) {
-            drop(lane.posted);
-            if let Some(engine) = &self.engine {
-                engine.unload(&lane.alias);
-            }
-        }
-        self.ops.clear();
-        self.rotation.clear();
-        self.pending.clear();
-        if let Some(engine) = self.engine.take() {
-            engine.destroy();
-        }
+        self.leave();
     }
 }

@@ -34,8 +34,8 @@ const BYTES_PER_RUN: u64 = 4096;
 /// How quickly posts to one peer return.
 pub struct Speed {
     bytes_per_ms: u64,
-    /// The work went on after the last post.
-    hands_over: bool,
+    /// The work went on after the last post; `None`: nothing was posted yet.
+    hands_over: Option<bool>,
 }
 
 impl Speed {
@@ -43,7 +43,7 @@ impl Speed {
     pub fn unknown() -> Speed {
         Speed {
             bytes_per_ms: FIRST_SPEED,
-            hands_over: false,
+            hands_over: None,
         }
     }
 
@@ -55,8 +55,10 @@ impl Speed {
             weight.clamp(SMALLEST, LARGEST)
         };
         match self.hands_over {
-            true => Size::of(ON_ITS_WAY, weight(time.max(PATIENCE))),
-            false => Size::of(weight(time), weight(time)),
+            Some(true) => Size::of(ON_ITS_WAY, weight(time.max(PATIENCE))),
+            Some(false) => Size::of(weight(time), weight(time)),
+            // The first one may be handed over.
+            None => Size::of(weight(time).min(ON_ITS_WAY), weight(time)),
         }
     }
 
@@ -69,7 +71,7 @@ impl Speed {
             // So little says more about the call than about the copy.
             return;
         }
-        self.hands_over = handed_over;
+        self.hands_over = Some(handed_over);
         let micros = (time.as_micros() as u64).max(1);
         let seen = weight.saturating_mul(1000) / micros;
         // One post may have run into something that the next does not.
@@ -182,6 +184,17 @@ mod tests {
         let runs = speed.size_for(Duration::from_millis(1)).runs;
         assert!((450..550).contains(&runs), "{runs}");
     }
+
+    #[test]
+    fn a_first_request_may_be_handed_over() {
+        let long = Duration::from_secs(1);
+        let mut speed = Speed::unknown();
+        assert_eq!(speed.size_for(long).bytes, ON_ITS_WAY);
+        assert!(speed.size_for(Duration::from_millis(1)).bytes < ON_ITS_WAY);
+        speed.learn(&post(ON_ITS_WAY), Duration::from_micros(500), false);
+        assert_eq!(speed.size_for(long).bytes, LARGEST);
+    }
+
     #[test]
     fn what_is_handed_over_is_as_large_as_it_may_be_and_its_runs_take_their_time() {
         let many: Vec<Piece> = (0..256).flat_map(|_| post(4096)).collect();
