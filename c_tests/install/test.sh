@@ -184,6 +184,9 @@ packager)
     cmake -S "$source" -B build -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib64 > log 2>&1 &&
         DESTDIR=$PWD/dest cmake --install build --strip > log 2>&1 || fail "$(cat log)"
     listed dest/usr lib64
+    # It is this build's library that dt_perf is linked with, not one that cargo has left in the sources.
+    [ "$(realpath build/tools/dt_perf/lib/$soname)" = "$PWD/build/lib/libdatatransport.so.$version" ] ||
+        fail "dt_perf uses $(readlink build/tools/dt_perf/lib/$soname)"
     if readelf -S dest/usr/lib64/libdatatransport.so | grep debug_info > /dev/null; then
         fail "--strip has not stripped the library"
     fi
