@@ -94,13 +94,21 @@ case $what in
 install)
     rm -rf "$prefix"
     # Another prefix first: it goes as it has come, and leaves what is not the library's.
-    mkdir -p other/share/doc
-    touch other/share/doc/foreign
-    "$source/scripts/install.sh" --prefix other > log 2>&1 || fail "$(cat log)"
-    [ -f other/include/dt.h ] || fail "nothing was installed for --prefix other: $(cat log)"
+    # Its name is that of the library's own folders.
+    mkdir -p datatransport/share/doc datatransport/cache/empty
+    touch datatransport/share/doc/foreign
+    "$source/scripts/install.sh" --prefix datatransport > log 2>&1 || fail "$(cat log)"
+    [ -f datatransport/include/dt.h ] || fail "nothing was installed for --prefix datatransport: $(cat log)"
     "$source/scripts/install.sh" --uninstall > log 2>&1 || fail "$(cat log)"
-    left=$(find other ! -type d -o -name datatransport)
-    [ "$left" = other/share/doc/foreign ] || fail "--uninstall has left this: $left"
+    left=$(cd datatransport && find . ! -type d -o -name datatransport ! -path . -o -name dt)
+    [ "$left" = ./share/doc/foreign ] || fail "--uninstall has left this: $left"
+    [ -d datatransport/cache/empty ] || fail "--uninstall has removed a folder that is not the library's"
+
+    # Both relative to this folder.
+    DESTDIR=stage "$source/scripts/install.sh" --prefix /usr > log 2>&1 || fail "$(cat log)"
+    [ -f stage/usr/include/dt.h ] || fail "nothing was installed for DESTDIR=stage: $(cat log)"
+    DESTDIR=stage "$source/scripts/install.sh" --uninstall > log 2>&1 || fail "$(cat log)"
+    [ -z "$(find stage ! -type d)" ] || fail "--uninstall has left $(find stage ! -type d)"
 
     "$source/scripts/install.sh" --prefix "$prefix" > log 2>&1 || fail "$(cat log)"
     listed "$prefix" lib
