@@ -40,7 +40,13 @@ while [ $# -gt 0 ]; do
     esac
     shift
 done
+# What is relative is so to where the caller is.
 [ "${prefix#/}" != "$prefix" ] || prefix=$caller/$prefix
+destdir=${DESTDIR:-}
+if [ -n "$destdir" ]; then
+    [ "${destdir#/}" != "$destdir" ] || destdir=$caller/$destdir
+    export DESTDIR=$destdir
+fi
 
 folder=build/install
 manifest=$folder/install_manifest.txt
@@ -53,7 +59,7 @@ as_needed() {
     if [ ! -w "$there" ]; then
         command -v sudo > /dev/null ||
             die "this user may not write to $there, and there is no sudo: try --prefix \"\$HOME/.local\""
-        sudo=(sudo ${DESTDIR:+DESTDIR="$DESTDIR"})
+        sudo=(sudo ${destdir:+DESTDIR="$destdir"})
         say "with sudo, for $there"
     fi
     "${sudo[@]}" "$@"
@@ -61,12 +67,15 @@ as_needed() {
 
 if [ -n "$uninstall" ]; then
     [ -s "$manifest" ] || die "nothing was installed from here: there is no $manifest"
-    first=${DESTDIR:-}$(head -n 1 "$manifest")
-    sed "s|^|${DESTDIR:-}|" "$manifest" | as_needed "$(dirname "$first")" xargs -d '\n' rm -f --
-    # Folders of its own; others are left, as they were there before or may be of use to others.
-    sed -n "s|^\(.*/datatransport\)/.*|${DESTDIR:-}\1|p" "$manifest" | sort -u | while read -r own; do
-        as_needed "$own" find "$own" -depth -type d -empty -delete
-    done
+    first=$destdir$(head -n 1 "$manifest")
+    while read -r file || [ -n "$file" ]; do printf '%s\n' "$destdir$file"; done < "$manifest" |
+        as_needed "$(dirname "$first")" xargs -d '\n' rm -f --
+    # Folders of its own; others are left, as they were there before or may be of use to others. What is in
+    # them tells, for folders above the prefix may have the same names.
+    sed -n 's|/datatransport-config[.]cmake$||p; s|\(/datatransport\)/LICENSE$|\1|p; s|/basics[.]hpp$||p' "$manifest" |
+        while read -r own; do
+            [ ! -d "$destdir$own" ] || as_needed "$destdir$own" find "$destdir$own" -depth -type d -empty -delete
+        done
     rm -f "$manifest"
     say "removed"
     exit
@@ -79,10 +88,10 @@ need_rust
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-$PWD/target}
 cmake -S . -B "$folder" -DDT_CARGO_TARGET_DIR="$CARGO_TARGET_DIR" -DCMAKE_INSTALL_PREFIX="$prefix" > /dev/null
 cmake --build "$folder" --parallel "$(nproc)"
-say "installing below ${DESTDIR:-}$prefix"
-as_needed "${DESTDIR:-}$prefix" cmake --install "$folder"
+say "installing below $destdir$prefix"
+as_needed "$destdir$prefix" cmake --install "$folder"
 
-[ -z "${DESTDIR:-}" ] || exit 0
+[ -z "$destdir" ] || exit 0
 libraries=$(dirname "$(grep '/libdatatransport[.]so$' "$manifest")")
 rpath=
 # Where the loader looks anyway it has a list, which has to be renewed.

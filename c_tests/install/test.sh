@@ -94,13 +94,21 @@ case $what in
 install)
     rm -rf "$prefix"
     # Another prefix first: it goes as it has come, and leaves what is not the library's.
-    mkdir -p other/share/doc
-    touch other/share/doc/foreign
-    "$source/scripts/install.sh" --prefix other > log 2>&1 || fail "$(cat log)"
-    [ -f other/include/dt.h ] || fail "nothing was installed for --prefix other: $(cat log)"
+    # Its name is that of the library's own folders.
+    mkdir -p datatransport/share/doc datatransport/cache/empty
+    touch datatransport/share/doc/foreign
+    "$source/scripts/install.sh" --prefix datatransport > log 2>&1 || fail "$(cat log)"
+    [ -f datatransport/include/dt.h ] || fail "nothing was installed for --prefix datatransport: $(cat log)"
     "$source/scripts/install.sh" --uninstall > log 2>&1 || fail "$(cat log)"
-    left=$(find other ! -type d -o -name datatransport)
-    [ "$left" = other/share/doc/foreign ] || fail "--uninstall has left this: $left"
+    left=$(cd datatransport && find . ! -type d -o -name datatransport ! -path . -o -name dt)
+    [ "$left" = ./share/doc/foreign ] || fail "--uninstall has left this: $left"
+    [ -d datatransport/cache/empty ] || fail "--uninstall has removed a folder that is not the library's"
+
+    # Both relative to this folder.
+    DESTDIR=stage "$source/scripts/install.sh" --prefix /usr > log 2>&1 || fail "$(cat log)"
+    [ -f stage/usr/include/dt.h ] || fail "nothing was installed for DESTDIR=stage: $(cat log)"
+    DESTDIR=stage "$source/scripts/install.sh" --uninstall > log 2>&1 || fail "$(cat log)"
+    [ -z "$(find stage ! -type d)" ] || fail "--uninstall has left $(find stage ! -type d)"
 
     "$source/scripts/install.sh" --prefix "$prefix" > log 2>&1 || fail "$(cat log)"
     listed "$prefix" lib
@@ -184,6 +192,9 @@ packager)
     cmake -S "$source" -B build -DCMAKE_INSTALL_PREFIX=/usr -DCMAKE_INSTALL_LIBDIR=lib64 > log 2>&1 &&
         DESTDIR=$PWD/dest cmake --install build --strip > log 2>&1 || fail "$(cat log)"
     listed dest/usr lib64
+    # It is this build's library that dt_perf is linked with, not one that cargo has left in the sources.
+    [ "$(realpath build/tools/dt_perf/lib/$soname)" = "$PWD/build/lib/libdatatransport.so.$version" ] ||
+        fail "dt_perf uses $(readlink build/tools/dt_perf/lib/$soname)"
     if readelf -S dest/usr/lib64/libdatatransport.so | grep debug_info > /dev/null; then
         fail "--strip has not stripped the library"
     fi

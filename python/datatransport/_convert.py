@@ -101,7 +101,7 @@ def _packed(name: str, numbers: Sequence[int]) -> bytes:
         return array("I", numbers).tobytes()
     except OverflowError:
         for k, value in enumerate(numbers):
-            _check(name, k, value)
+            _check(name, k, operator.index(value))
         raise
 
 

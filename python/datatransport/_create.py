@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
+import re
 import sys
 from typing import Any, Mapping, Optional, Union
 
@@ -34,6 +35,9 @@ def bytes_of(memory: Union[Region, Buffer]) -> tuple[memoryview, int]:
         raise InvalidArgument("memory has gaps, but blocks lie one after the other")
     if view.nbytes == 0:
         raise InvalidArgument("memory is empty, but a transport has a block at least")
+    # Names of fields may have any letters.
+    if "O" in re.sub(":[^:]*:", "", view.format):
+        raise InvalidArgument("memory has Python's objects in it, but peers write bytes")
     # memoryview.cast() knows few formats; ctypes asks for none.
     array = (ctypes.c_ubyte * view.nbytes).from_buffer(view)
     return memoryview(array).cast("B"), ctypes.addressof(array)

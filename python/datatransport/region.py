@@ -89,7 +89,8 @@ class Region:
         view = self._view
         if view is None:
             raise InvalidArgument("the region was closed")
-        return view
+        # One of the caller's own, which may be released, as a with statement does it.
+        return memoryview(view)
 
     def numpy(self, dtype: Any = "uint8", shape: Any = -1) -> Any:
         """All of it as a NumPy array, without a copy."""

@@ -11,6 +11,7 @@ from typing import Any, Iterable, Mapping, NoReturn, Optional, Union
 from . import _abi, _convert, _create
 from ._convert import Buffer, Indexes
 from ._handle import Handle
+from ._kept import Kept
 from ._library import lib
 from .errors import (
     Closed,
@@ -93,6 +94,7 @@ class Transport:
         handle = Handle(out.value or 0, view)
         self._handle: Optional[Handle] = handle
         self._view: Optional[memoryview] = view
+        self._kept_completions, self._kept_notifs = Kept(), Kept()
         self._block_len = block_len
         self._num_blocks = blocks
         self._base_addr = int(lib.dt_base_addr(handle))
@@ -339,29 +341,32 @@ class Transport:
         there are none.
         """
         most = min(_convert.unsigned("limit", limit), _MOST_AT_ONCE)
+        kept = self._kept_notifs.take(None, most, _notif)
+        if kept:
+            return kept
         notifs = _room(_abi.Notif, most)
         count, used = ctypes.c_size_t(), ctypes.c_size_t()
         # Other programs over NIXL may send longer ones than that.
         room = _NAME_ROOM + _MESSAGE_MAX
         while True:
             arena = ctypes.create_string_buffer(room)
-            status = lib.dt_get_new_notifs(
-                self._live(),
-                notifs,
-                most,
-                arena,
-                room,
-                ctypes.byref(count),
-                ctypes.byref(used),
-            )
-            if status != Status.BUFFER_TOO_SMALL:
-                break
+            try:
+                status = lib.dt_get_new_notifs(
+                    self._live(),
+                    notifs,
+                    most,
+                    arena,
+                    room,
+                    ctypes.byref(count),
+                    ctypes.byref(used),
+                )
+                if status != Status.BUFFER_TOO_SMALL:
+                    check(status)
+                    return [_notif(notif) for notif in notifs[: count.value]]
+            except BaseException:
+                self._kept_notifs.keep(None, notifs, count.value, arena)
+                raise
             room = used.value
-        check(status)
-        return [
-            Notif(notif.agent_name.decode(), ctypes.string_at(notif.msg, notif.msg_len))
-            for notif in notifs[: count.value]
-        ]
 
     def send_notif(self, peer: str, message: Buffer) -> None:
         """Sends a message of 1 to 65536 bytes that goes with no read. It never waits: Busy."""
@@ -463,17 +468,29 @@ class Transport:
         self, peer: Optional[bytes], limit: int, timeout_ms: Optional[int]
     ) -> list[Completion]:
         most = min(_convert.unsigned("limit", limit), _MOST_AT_ONCE)
+        kept = self._kept_completions.take(peer, most, _completion)
+        if kept:
+            return kept
         ended = _room(_abi.Completion, most)
         count = ctypes.c_size_t()
         out = ctypes.byref(count)
-        if timeout_ms is None:
-            check(lib.dt_poll(self._live(), peer, ended, most, out))
-        else:
-            check(lib.dt_wait(self._live(), peer, ended, most, timeout_ms, out))
-        return [
-            Completion(one.id, one.user_data, one.bytes, status_of(one.status))
-            for one in ended[: count.value]
-        ]
+        try:
+            if timeout_ms is None:
+                check(lib.dt_poll(self._live(), peer, ended, most, out))
+            else:
+                check(lib.dt_wait(self._live(), peer, ended, most, timeout_ms, out))
+            return [_completion(one) for one in ended[: count.value]]
+        except BaseException:
+            self._kept_completions.keep(peer, ended, count.value)
+            raise
+
+
+def _completion(one: Any) -> Completion:
+    return Completion(one.id, one.user_data, one.bytes, status_of(one.status))
+
+
+def _notif(one: Any) -> Notif:
+    return Notif(one.agent_name.decode(), ctypes.string_at(one.msg, one.msg_len))
 
 
 @functools.lru_cache(maxsize=32)

@@ -67,6 +67,21 @@ class Hostile(unittest.TestCase):
             t.write_blocks("me", [0, 8, 2], [0, 1, 2])
         self.unchanged()
 
+    def test_indexes_that_are_no_int(self):
+        class Index:
+            def __init__(self, value):
+                self.value = value
+
+            def __index__(self):
+                return self.value
+
+        self.t.write_blocks("me", [Index(0)], [Index(1)])
+        self.assertTrue(self.t.wait(PATIENCE_S)[0].ok)
+        self.before = self.t.stats()
+        for wrong in (-1, 2**32, 2**70):
+            self.refused(dt.OutOfRange, self.t.write_blocks, "me", [Index(wrong)], [0])
+        self.unchanged()
+
     def test_indexes_of_numpy(self):
         numpy = numpy_or_skip()
         t = self.t

@@ -100,6 +100,14 @@ class Regions(unittest.TestCase):
         self.assertEqual(region.view().format, "B")
         self.assertFalse(region.view().readonly)
 
+    def test_a_view_is_the_callers(self):
+        region = dt.Region(2 * LENGTH)
+        with region.view() as view:
+            view[LENGTH] = 7
+        self.assertEqual(region.view()[LENGTH], 7)
+        with loopback(region) as transport:
+            self.assertEqual(transport.block(1)[0], 7)
+
     def test_it_is_a_buffer(self):
         region = dt.Region(100)
         if sys.version_info < (3, 12):
@@ -221,6 +229,17 @@ class Buffers(unittest.TestCase):
         for memory in (bytes(64), some.toreadonly(), some[::2], some[:0], bytearray()):
             with self.subTest(memory), self.assertRaises(dt.InvalidArgument):
                 dt.Transport(memory, 16, backend="local")
+        class Named(ctypes.Structure):
+            _fields_ = [("O", ctypes.c_uint64)]
+
+        class Objects(ctypes.Structure):
+            _fields_ = [("a", ctypes.c_uint64), ("b", ctypes.py_object)]
+
+        # Peers would write over the pointers.
+        for memory in ((ctypes.py_object * 8)(), (Objects * 4)()):
+            with self.subTest(memory), self.assertRaises(dt.InvalidArgument):
+                dt.Transport(memory, 16, backend="local")
+        dt.Transport((Named * 8)(), 16, backend="local").close()
         for memory in (None, 5, "text", [0] * 64, object()):
             with self.subTest(memory), self.assertRaises(TypeError):
                 dt.Transport(memory, 16, backend="local")

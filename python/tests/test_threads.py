@@ -5,8 +5,10 @@ import signal
 import threading
 import time
 import unittest
+import unittest.mock
 
 import datatransport as dt
+from datatransport._library import lib
 from support import PATIENCE_S, finish, run, start, until
 
 LENGTH = 4096
@@ -274,6 +276,54 @@ class Ends(unittest.TestCase):
             self.assertEqual(finish(process), ("interrupted\n", "", 0))
         finally:
             process.kill()
+
+    def test_a_signal_loses_nothing(self):
+        # A handler that raises when a call has returned, before its caller has seen what it gave.
+        class Interrupted:
+            def __getattr__(self, name):
+                def call(*arguments):
+                    status = getattr(lib, name)(*arguments)
+                    signal.raise_signal(signal.SIGUSR1)
+                    return status
+
+                return call
+
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        before = signal.signal(signal.SIGUSR1, interrupt)
+        self.addCleanup(signal.signal, signal.SIGUSR1, before)
+        t = dt.Transport(dt.Region(8 * LENGTH), LENGTH, backend="local")
+        self.addCleanup(t.close)
+        for name in ("me", "us"):
+            t.import_handshake(name, t.export_handshake())
+
+        def interrupted(function, *arguments):
+            with unittest.mock.patch("datatransport.transport.lib", Interrupted()):
+                self.assertRaises(KeyboardInterrupt, function, *arguments)
+
+        ids = [t.write_blocks("me", [0], [1]) for _ in range(5)]
+        until(lambda: not t.stats().inflight, lambda: t.poll(limit=0))
+        interrupted(t.poll)
+        self.assertEqual(t.poll(limit=0), [])
+        # Of which peer they are is not known any more.
+        self.assertEqual(t.poll("me"), [])
+        found = [one.id for one in t.poll(limit=2) + t.wait(0, limit=1) + t.poll()]
+        self.assertEqual(found, ids)
+        self.assertEqual(t.poll(), [])
+
+        last = t.write_blocks("us", [0], [1])
+        interrupted(t.wait, PATIENCE_S, "us")
+        self.assertEqual(t.poll("me"), [])
+        self.assertEqual([one.id for one in t.poll("us")], [last])
+
+        for text in (b"a", b"b", b"c"):
+            t.send_notif("me", text)
+        interrupted(t.get_new_notifs)
+        found = []
+        until(lambda: len(found) == 3, lambda: found.extend(t.get_new_notifs(2)))
+        self.assertEqual([one.message for one in found], [b"a", b"b", b"c"])
+        self.assertEqual(t.get_new_notifs(), [])
 
     def test_a_close_that_cannot_end(self):
         # A peer that was stopped in the middle of a copy: as long as it is, memory must stay.
