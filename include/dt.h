@@ -908,9 +908,10 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  * met, also under the same agent name. If adding fails, everything is as before, the old
  * registration included.
  *
- * LOCAL needs the right to open /proc/PID/fd of the peer: the same user and a peer that is
- * dumpable (PR_SET_DUMPABLE), or CAP_SYS_PTRACE; both processes in one PID namespace; Linux 5.3 or
- * newer, and a seccomp profile that permits pidfd_open.
+ * LOCAL needs the right to open /proc/PID/fd of the peer: the same user and group, and a peer that
+ * is dumpable (PR_SET_DUMPABLE) and has no capabilities that this process lacks, or CAP_SYS_PTRACE;
+ * both processes in one PID namespace; Linux 5.3 or newer, and a seccomp profile that permits
+ * pidfd_open.
  *
  * Adding oneself works with LOCAL (and is DT_ERR_INVALID_ARG with NIXL).
  *

@@ -44,7 +44,7 @@ struct holdings holdings_now(void)
 bool holdings_are_back(const struct holdings *before, struct holdings *now)
 {
     static const struct timespec moment = {0, 1000000};
-    const long ucx_fds = on_nixl() ? 3 : 0, ucx_threads = on_nixl() ? 1 : 0;
+    const long ucx_fds = on_nixl() ? 4 : 0, ucx_threads = on_nixl() ? 1 : 0;
     for (uint64_t deadline = now_ms() + BOUND_MS; now_ms() < deadline; nanosleep(&moment, NULL)) {
         *now = holdings_now();
         if (now->fds <= before->fds + ucx_fds && now->threads <= before->threads + ucx_threads)

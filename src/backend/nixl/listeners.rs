@@ -2,11 +2,13 @@
 //! closes the socket on which it listens, prints nothing that its user sees, and never opens it again:
 //! from then on new peers wait for ever. Nothing can be done here, but it can be told.
 
+use std::fs::File;
 use std::mem::ManuallyDrop;
 use std::net::TcpListener;
-use std::os::fd::{FromRawFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, RawFd};
 use std::time::{Duration, Instant};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::sockopt::socket_acceptconn;
 
 use super::unsent::descriptors;
@@ -46,6 +48,15 @@ impl Listeners {
         }
     }
 
+    /// Before the engine closes the others.
+    pub fn end(&mut self) {
+        for (fd, at) in std::mem::take(&mut self.sockets) {
+            if port(fd) != Some(at) {
+                hold(fd);
+            }
+        }
+    }
+
     /// True, once and never again, when one is gone.
     fn is_deaf(&mut self, now: Instant) -> bool {
         if self.looked.is_some_and(|looked| now < looked + LOOK_EVERY) {
@@ -54,9 +65,21 @@ impl Listeners {
         self.looked = Some(now);
         let is_deaf = self.sockets.iter().any(|(fd, at)| port(*fd) != Some(*at));
         if is_deaf {
-            self.sockets.clear();
+            self.end();
         }
         is_deaf
+    }
+}
+
+/// Keeps the number of a socket that is gone from being given out again, as long as the process lives. UCX
+/// still has what watched that socket, under its number, and fails to start when a new socket gets it.
+fn hold(number: RawFd) {
+    let held = File::open("/dev/null").and_then(|file| Ok(fcntl_dupfd_cloexec(&file, number)?));
+    // Another number: that one is in use.
+    if let Ok(held) = held
+        && held.as_raw_fd() == number
+    {
+        std::mem::forget(held);
     }
 }
 
@@ -74,7 +97,7 @@ fn port(fd: RawFd) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use std::net::TcpStream;
-    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
@@ -100,5 +123,22 @@ mod tests {
         let number = other.as_raw_fd();
         listeners.sockets.push((number, at.port()));
         assert!(listeners.is_deaf(now + LOOK_EVERY * 2));
+    }
+
+    #[test]
+    fn the_number_of_one_that_is_gone_is_not_given_out_again() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let at = listener.local_addr().unwrap().port();
+        // One that no other test's files get meanwhile.
+        let far = fcntl_dupfd_cloexec(&listener, 700).unwrap();
+        drop(listener);
+        let number = far.as_raw_fd();
+        let mut listeners = Listeners::at(&[at]);
+        drop(far);
+        listeners.end();
+        // SAFETY: nothing is closed: it asks for a flag.
+        let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
+        assert_eq!(flags, libc::FD_CLOEXEC);
+        assert!(port(number).is_none());
     }
 }
