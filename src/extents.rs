@@ -177,6 +177,12 @@ impl Cursor {
         Some(piece)
     }
 
+    /// Where the next piece begins on the remote side.
+    pub fn next_remote(&self) -> Option<u64> {
+        let run = self.runs.get(self.at)?;
+        Some(self.remote.offset(run.remote) + self.done_in_run)
+    }
+
     /// True when nothing is left.
     pub fn is_done(&self) -> bool {
         self.at == self.runs.len()

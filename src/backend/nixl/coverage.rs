@@ -49,6 +49,12 @@ impl Coverage {
         })
     }
 
+    /// How many bytes from `offset` from the base on lie in one registration.
+    pub fn whole_from(&self, offset: u64) -> u64 {
+        let at = self.base + offset;
+        self.end_of(at) - at
+    }
+
     /// Where the registration ends that reaches furthest from `address` on; `address` when none holds it.
     fn end_of(&self, address: u64) -> u64 {
         let after = self.regions.partition_point(|&(start, _)| start <= address);

@@ -344,7 +344,7 @@ impl Backend for Nixl {
         let mut failure = None;
         if at_once {
             let size = Size::of(INLINE_BYTES, INLINE_BYTES);
-            gather(&mut op.cursor, size, &mut self.pieces);
+            gather(&mut op.cursor, size, &lane.remote, &mut self.pieces);
             let first = self.pieces[0];
             match engine.post(
                 direction,
@@ -355,9 +355,11 @@ impl Backend for Nixl {
             ) {
                 State::Done => {
                     lane.prove_if(self.one_endpoint);
-                    self.spare.take_back(op.cursor);
-                    self.ended_at_once = true;
-                    return Ok(Start::Done);
+                    if op.cursor.is_done() {
+                        self.spare.take_back(op.cursor);
+                        self.ended_at_once = true;
+                        return Ok(Start::Done);
+                    }
                 }
                 State::Running(request) => {
                     op.posted = 1;
@@ -366,9 +368,11 @@ impl Backend for Nixl {
                 State::Failed(reason) => failure = Some((first, reason)),
             }
         }
-        op.queued = !at_once;
+        // Where the peer has many small registrations, one request does not take all of it.
+        let queued = !at_once || !op.cursor.is_done();
+        op.queued = queued;
         self.ops.insert(op_id, op);
-        if !at_once {
+        if queued {
             lane.queue.push(op_id.0, is_queued(&self.ops));
         }
         if let Some((first, reason)) = failure {

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::coverage::Coverage;
 use crate::extents::{Cursor, Piece};
 
 /// The bounds of a request, whatever was learned.
@@ -97,12 +98,16 @@ impl Size {
     }
 }
 
-/// Takes the next pieces of a transfer, for one request.
-pub fn gather(cursor: &mut Cursor, size: Size, pieces: &mut Vec<Piece>) {
+/// Takes the next pieces of a transfer, for one request. Each lies in one registration of the peer's, so
+/// that NIXL gets as many descriptors as there are pieces.
+pub fn gather(cursor: &mut Cursor, size: Size, remote: &Coverage, pieces: &mut Vec<Piece>) {
     pieces.clear();
     let mut left = size.bytes;
     while left > 0 && pieces.len() < size.runs {
-        let Some(piece) = cursor.next_piece(left) else {
+        let Some(at) = cursor.next_remote() else {
+            break;
+        };
+        let Some(piece) = cursor.next_piece(left.min(remote.whole_from(at))) else {
             break;
         };
         left -= piece.len;
@@ -115,6 +120,11 @@ mod tests {
     use super::*;
     use crate::extents::Runs;
     use crate::region::Region;
+
+    /// All of a region is one registration.
+    fn whole(region: &Region) -> Coverage {
+        Coverage::new(&[(region.base(), region.end())], &(*region).into()).unwrap()
+    }
 
     fn post(bytes: u64) -> Vec<Piece> {
         let piece = Piece {
@@ -224,7 +234,7 @@ mod tests {
             runs: 10,
         };
         for lens in [vec![100, 100, 50], vec![50], vec![]] {
-            gather(&mut cursor, size, &mut pieces);
+            gather(&mut cursor, size, &whole(&region), &mut pieces);
             let found: Vec<u64> = pieces.iter().map(|piece| piece.len).collect();
             assert_eq!(found, lens);
         }
@@ -237,8 +247,39 @@ mod tests {
         let runs = Runs::merge(&idxs, &idxs, &region, &region.into()).unwrap();
         let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
         for (weight, runs) in [(SMALLEST, 64), (LARGEST, MOST_RUNS)] {
-            gather(&mut cursor, Size::of(LARGEST, weight), &mut pieces);
+            gather(
+                &mut cursor,
+                Size::of(LARGEST, weight),
+                &whole(&region),
+                &mut pieces,
+            );
             assert_eq!(pieces.len(), runs);
         }
+    }
+
+    /// A peer that has registered each block by itself.
+    #[test]
+    fn no_request_has_too_many_descriptors() {
+        let region = Region::new(4096, 4096, 256).unwrap();
+        let idxs: Vec<u32> = (0..4096).collect();
+        let blocks: Vec<_> = (0..4096)
+            .map(|i| (4096 + 256 * i, 4096 + 256 * (i + 1)))
+            .collect();
+        let remote = Coverage::new(&blocks, &region.into()).unwrap();
+        let runs = Runs::merge(&idxs, &idxs, &region, &region.into()).unwrap();
+        let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
+        let mut bytes = 0;
+        while !cursor.is_done() {
+            gather(
+                &mut cursor,
+                Size::of(LARGEST, LARGEST),
+                &remote,
+                &mut pieces,
+            );
+            let parts = pieces.iter().map(|one| remote.parts(one.remote, one.len));
+            assert!(parts.map(Iterator::count).sum::<usize>() <= MOST_RUNS);
+            bytes += pieces.iter().map(|one| one.len).sum::<u64>();
+        }
+        assert_eq!(bytes, 4096 * 256);
     }
 }

@@ -118,7 +118,7 @@ impl Nixl {
             return;
         };
         let size = lane.speed.size_for(deadline.saturating_duration_since(now));
-        gather(&mut op.cursor, size, &mut self.pieces);
+        gather(&mut op.cursor, size, &lane.remote, &mut self.pieces);
         let first = self.pieces[0];
         if op.cursor.is_done() {
             lane.dequeue(op);
