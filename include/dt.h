@@ -1128,7 +1128,7 @@ dt_status dt_read_blocks(struct dt_transport *t,
  * ended, each one once. It never waits for a peer. Work of every peer is driven, whichever one is
  * named, also with cap 0 and with nothing in flight (with LOCAL the death of a peer is noticed
  * then, too). With NIXL over sockets a call can take longer: a peer that keeps up is sent all that
- * UCX holds for it, 8 MiB at most.
+ * UCX holds for it, some 8 MiB at most.
  *
  * When an id is reported, with success or failure, the library will not read or write the blocks
  * of its transfer again on either side.
