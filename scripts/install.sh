@@ -42,6 +42,10 @@ while [ $# -gt 0 ]; do
 done
 # What is relative is so to where the caller is.
 [ "${prefix#/}" != "$prefix" ] || prefix=$caller/$prefix
+# CMake and pkg-config read these as something else.
+case $prefix in
+    *[\"\;\\\|,]*) die "PREFIX is $prefix, but CMake cannot install below a folder with one of \" ; \\ | , in its name" ;;
+esac
 destdir=${DESTDIR:-}
 if [ -n "$destdir" ]; then
     [ "${destdir#/}" != "$destdir" ] || destdir=$caller/$destdir

@@ -93,6 +93,11 @@ refused() {
 case $what in
 install)
     rm -rf "$prefix"
+    for bad in 'a;b' 'a"b' 'a\b' 'a|b' 'a,b'; do
+        ! "$source/scripts/install.sh" --prefix "$bad" > log 2>&1 || fail "the prefix $bad is not refused"
+        grep -qF "PREFIX is $PWD/$bad, but" log || fail "the prefix $bad is refused with: $(cat log)"
+    done
+
     # Another prefix first: it goes as it has come, and leaves what is not the library's.
     # Its name is that of the library's own folders.
     mkdir -p datatransport/share/doc datatransport/cache/empty

@@ -208,9 +208,11 @@ class bytes {
     /** Of `size` bytes from `data` on. */
     constexpr bytes(const void *data, std::size_t size) noexcept : data_(data), size_(size) {}
 
-    /** Of a text up to its NUL. An array of chars is taken for one, too: of bytes in such an array say
-     * how many there are. */
+    /** Of a text up to its NUL, a literal for instance. */
     constexpr bytes(const char *text) : bytes(std::string_view(text)) {}
+
+    /** Not of a buffer of chars, which may be a text or not: say how many there are. */
+    template <std::size_t N> bytes(char (&buffer)[N]) = delete;
 
     /** Of a text. */
     constexpr bytes(std::string_view text) noexcept : data_(text.data()), size_(text.size()) {}

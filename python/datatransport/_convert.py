@@ -26,7 +26,10 @@ if array("I").itemsize != 4 or array("Q").itemsize != 8:
 
 def unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
     """An integer that fits an unsigned number of C. ctypes would wrap others around."""
-    number = operator.index(value)
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
     if not 0 <= number < 1 << bits:
         raise InvalidArgument(f"{name} is {number}, but must be 0 to 2^{bits} - 1")
     return number

@@ -19,6 +19,7 @@ from .errors import (
     InternalError,
     InvalidArgument,
     NotFound,
+    OutOfRange,
     Status,
     Timeout,
     check,
@@ -135,10 +136,10 @@ class Transport:
         view = self._view
         if view is None:
             raise Closed("the transport was closed: it has no memory any more")
-        index = _convert.unsigned("index", index)
-        if index >= self._num_blocks:
-            raise IndexError(f"block {index} of {self._num_blocks}")
-        return view[index * self._block_len : (index + 1) * self._block_len]
+        number = _convert.unsigned("index", index)
+        if number >= self._num_blocks:
+            raise OutOfRange(f"block {number} of {self._num_blocks}")
+        return view[number * self._block_len : (number + 1) * self._block_len]
 
     def stats(self) -> Stats:
         """The counters. They can be read after close(), too."""

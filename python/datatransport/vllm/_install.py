@@ -30,9 +30,14 @@ def install() -> None:
     """
     found = []
     for ours, package, holders in _PLACES:
-        module = importlib.import_module(f"{package}.nixl")
-        base = importlib.import_module(f"{package}.base").DataTransport
-        original = getattr(module, ours.__name__)
+        try:
+            module = importlib.import_module(f"{package}.nixl")
+            base = importlib.import_module(f"{package}.base").DataTransport
+            original = getattr(module, ours.__name__)
+        except (ImportError, AttributeError) as reason:
+            raise ImportError(
+                f"vLLM's {ours.__name__} is not where vLLM 0.33 has it ({package}): {reason}"
+            ) from reason
         if original is ours:
             continue
         _compare(original, ours)
