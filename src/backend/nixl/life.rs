@@ -154,8 +154,7 @@ impl Nixl {
         self.rotation.clear();
         self.pending.clear();
         if let Some(engine) = self.engine.take() {
-            self.listeners.end();
-            engine.destroy();
+            self.listeners.end(|| engine.destroy());
         }
     }
 }

@@ -21,6 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub struct Listeners {
     sockets: Vec<(RawFd, u16)>,
+    /// The numbers of those that are gone.
+    lost: Vec<RawFd>,
     looked: Option<Instant>,
 }
 
@@ -32,6 +34,7 @@ impl Listeners {
         let sockets = all.filter_map(|fd| Some((fd, port(fd)?)));
         Listeners {
             sockets: sockets.filter(|(_, port)| ports.contains(port)).collect(),
+            lost: Vec::new(),
             looked: None,
         }
     }
@@ -48,13 +51,23 @@ impl Listeners {
         }
     }
 
-    /// Before the engine closes the others.
-    pub fn end(&mut self) {
-        for (fd, at) in std::mem::take(&mut self.sockets) {
-            if port(fd) != Some(at) {
-                hold(fd);
+    /// The engine is destroyed by `destroy`, and closes the others. A number that it has used for something
+    /// else since is free after that.
+    pub fn end(&mut self, destroy: impl FnOnce()) {
+        self.miss();
+        destroy();
+        std::mem::take(&mut self.lost).into_iter().for_each(hold);
+    }
+
+    fn miss(&mut self) {
+        let lost = &mut self.lost;
+        self.sockets.retain(|(fd, at)| {
+            let is_there = port(*fd) == Some(*at);
+            if !is_there {
+                lost.push(*fd);
             }
-        }
+            is_there
+        });
     }
 
     /// True, once and never again, when one is gone.
@@ -63,11 +76,9 @@ impl Listeners {
             return false;
         }
         self.looked = Some(now);
-        let is_deaf = self.sockets.iter().any(|(fd, at)| port(*fd) != Some(*at));
-        if is_deaf {
-            self.end();
-        }
-        is_deaf
+        let told = !self.lost.is_empty();
+        self.miss();
+        !self.lost.is_empty() && !told
     }
 }
 
@@ -121,6 +132,7 @@ mod tests {
         assert!(listeners.is_deaf(now));
         assert!(!listeners.is_deaf(now + LOOK_EVERY), "it was told");
         let number = other.as_raw_fd();
+        let mut listeners = Listeners::at(&[other.local_addr().unwrap().port()]);
         listeners.sockets.push((number, at.port()));
         assert!(listeners.is_deaf(now + LOOK_EVERY * 2));
     }
@@ -131,11 +143,14 @@ mod tests {
         let at = listener.local_addr().unwrap().port();
         // One that no other test's files get meanwhile.
         let far = fcntl_dupfd_cloexec(&listener, 700).unwrap();
-        drop(listener);
         let number = far.as_raw_fd();
         let mut listeners = Listeners::at(&[at]);
-        drop(far);
-        listeners.end();
+        // It has the number meanwhile, and is no listener.
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut far = far;
+        rustix::io::dup2(&client, &mut far).unwrap();
+        drop(listener);
+        listeners.end(|| drop(far));
         // SAFETY: nothing is closed: it asks for a flag.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
         assert_eq!(flags, libc::FD_CLOEXEC);
