@@ -2,10 +2,9 @@
 
 mod nixl_support;
 
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use datatransport::log::{Level, set_sink};
+use datatransport::log::Level;
 use datatransport::transport::Transport;
 use nixl_support::*;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -25,40 +24,6 @@ scenarios! {
 
 const BLOCK: usize = 64 << 10;
 const BLOCKS: usize = 64;
-
-/// All that the log says.
-struct Log(Arc<Mutex<Vec<(Level, String)>>>);
-
-impl Log {
-    fn new() -> Log {
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let sink = Arc::clone(&lines);
-        let keep = move |level: Level, line: &std::ffi::CStr| {
-            let line = line.to_string_lossy().into_owned();
-            sink.lock().unwrap().push((level, line));
-        };
-        set_sink(Some(Arc::new(keep)), Level::Info as i32);
-        Log(lines)
-    }
-
-    /// How many lines of this level have all these words.
-    fn count(&self, level: Level, words: &[&str]) -> usize {
-        let lines = self.0.lock().unwrap();
-        let fits = |(at, line): &&(Level, String)| {
-            *at == level && words.iter().all(|word| line.contains(word))
-        };
-        lines.iter().filter(fits).count()
-    }
-}
-
-impl Drop for Log {
-    fn drop(&mut self) {
-        set_sink(None, 0);
-        if std::thread::panicking() {
-            println!("{:#?}", self.0.lock().unwrap());
-        }
-    }
-}
 
 /// One target has never made a call, one stands still, one is well.
 fn silent_targets() {

@@ -2,12 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use datatransport::backend::Kind;
 use datatransport::error::{Error, Status};
-use datatransport::log::{Level, set_sink};
+use datatransport::log::Level;
 use datatransport::region::{LocalRegion, Region};
 use datatransport::transport::{BackendChoice, Config, NixlConfig, Transport};
 
@@ -87,17 +86,11 @@ pub fn auto_takes_local(nixl: NixlConfig, words: &[&str]) {
     let variable = std::env::var("DT_NIXL_LIB_DIR");
     let names = [nixl.lib_dir.clone(), variable.ok()];
     let is_named = names.into_iter().flatten().any(|name| !name.is_empty());
-    let lines = Arc::new(Mutex::new(Vec::new()));
-    let sink = Arc::clone(&lines);
-    let keep = move |level: Level, line: &std::ffi::CStr| {
-        let line = line.to_string_lossy().into_owned();
-        sink.lock().unwrap().push((level, line));
-    };
-    set_sink(Some(Arc::new(keep)), Level::Info as i32);
+    let log = Log::new();
     let transport = create(BackendChoice::Auto, nixl).unwrap_or_else(|error| panic!("{error}"));
-    set_sink(None, 0);
+    let lines = log.lines();
+    drop(log);
     assert_eq!(transport.backend_kind(), Kind::Local);
-    let lines = lines.lock().unwrap();
     let told = lines
         .iter()
         .find(|(_, line)| line.contains("backend LOCAL"));

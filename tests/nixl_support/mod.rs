@@ -8,6 +8,7 @@
 #![allow(dead_code, unused_imports, unused_macros)] // each test binary uses a part
 
 mod library;
+mod log;
 mod memory;
 pub mod node;
 mod peer;
@@ -26,6 +27,7 @@ use datatransport::region::{LocalRegion, Region};
 use datatransport::transport::{BackendChoice, Completion, Config, NixlConfig, Transport, XferId};
 
 pub use library::*;
+pub use log::*;
 pub use memory::*;
 pub use peer::*;
 pub use proxy::*;
