@@ -1,6 +1,7 @@
 //! Whether UCX still listens. When a peer connects while this process has no file descriptor left, UCX
 //! closes the socket on which it listens, prints nothing that its user sees, and never opens it again:
-//! from then on new peers wait for ever. Nothing can be done here, but it can be told.
+//! from then on new peers wait for ever. That can only be told. And the next agent is kept from what UCX has
+//! left of that socket.
 
 use std::fs::File;
 use std::mem::ManuallyDrop;
@@ -142,12 +143,11 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let at = listener.local_addr().unwrap().port();
         // One that no other test's files get meanwhile.
-        let far = fcntl_dupfd_cloexec(&listener, 700).unwrap();
+        let mut far = fcntl_dupfd_cloexec(&listener, 700).unwrap();
         let number = far.as_raw_fd();
         let mut listeners = Listeners::at(&[at]);
         // It has the number meanwhile, and is no listener.
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let mut far = far;
         rustix::io::dup2(&client, &mut far).unwrap();
         drop(listener);
         listeners.end(|| drop(far));
