@@ -124,9 +124,7 @@ static void print_result(const struct report *report, const struct result *resul
                (unsigned long long)result->blocks, pattern_names[result->pattern],
                (unsigned long long)result->depth, settings->peers,
                (unsigned long long)settings->pool,
-               (unsigned long long)(settings->region > settings->pool ? settings->region
-                                                                      : settings->pool),
-               result->rounds);
+               (unsigned long long)whole_region(settings), result->rounds);
     else if (result->test == ADD_PEER)
         printf("\"blocks\":%llu,", (unsigned long long)result->blocks);
     else if (result->test == IN_FLIGHT)

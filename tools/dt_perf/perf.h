@@ -53,4 +53,10 @@ struct settings {
     bool progress_thread, huge_pages, verify, json, quiet;
 };
 
+/* All of the region, of which the pool may be the beginning only. */
+static inline uint64_t whole_region(const struct settings *settings)
+{
+    return settings->region > settings->pool ? settings->region : settings->pool;
+}
+
 #endif

@@ -240,7 +240,7 @@ static void close_lanes(struct bench *bench)
 /* What cannot be measured is said before anything is. */
 static void check_settings(const struct settings *settings)
 {
-    if (settings->region > settings->pool && settings->verify)
+    if (whole_region(settings) > settings->pool && settings->verify)
         die("--verify looks at all memory, and most of a --region of %s is not there",
             bytes_text(settings->region).chars);
     for (size_t i = 0; i < settings->block_sizes.count; i++)
@@ -253,7 +253,7 @@ static void check_settings(const struct settings *settings)
                     bytes_text(settings->pool).chars, settings->peers,
                     settings->peers == 1 ? "" : "s", (unsigned long long)room,
                     bytes_text(len).chars, (unsigned long long)blocks);
-            uint64_t all = settings->region > settings->pool ? settings->region : settings->pool;
+            uint64_t all = whole_region(settings);
             if (all / len > UINT32_MAX)
                 die("a %s of %s has more than 2^32 blocks of %s",
                     all == settings->pool ? "--pool" : "--region", bytes_text(all).chars,
