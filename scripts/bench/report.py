@@ -8,7 +8,7 @@ import re
 import sys
 
 from curves import CURVES, growth, points
-from gates import GATES, KIB, MIB
+from gates import AGAIN, GATES, KIB, MIB
 from results import Results, ratio, row, spread
 from text import digits, share, size, table, time, with_range
 
@@ -70,7 +70,16 @@ def gates(results):
     for number in sorted(failed - {n for n in said if said[n]}, key=int):
         notes.append(f"- Gate {number} does not hold in this run, and there is no remark on it yet.\n")
     header = ["Gate", "What", "Reached", "Spread", "Limit", "", "Worst shape", "Run"]
-    return table(header, rows, words=(1, 5, 6, 7)) + ("\n" + "".join(notes) if notes else "")
+    text = table(header, rows, words=(1, 5, 6, 7))
+    again = [result for result in results.results if result["run"].startswith(AGAIN)]
+    if again:
+        rounds = len(again[0]["rows"][0]["rounds"])
+        text += (
+            f"\nThe worst of many shapes is often one that had bad luck. So each transfer that fell short "
+            f"({len(again)} of them) was measured once more, its two subjects alone, in {rounds} rounds; that counts "
+            f"here, whatever came of it (runs `{AGAIN}-N`), and the tables below have the first figures.\n"
+        )
+    return text + ("\n" + "".join(notes) if notes else "")
 
 
 def machine(results):
