@@ -77,6 +77,10 @@ class Transport:
         blocks = _create.count_blocks(view.nbytes, block_len, num_blocks)
         if region_fd is not None:
             file: Optional[tuple[int, int]] = (region_fd, region_offset)
+        elif _convert.unsigned("region_offset", region_offset):
+            raise InvalidArgument(
+                "region_offset says where in region_fd the memory begins, but there is no region_fd"
+            )
         else:
             file = memory_file(address, blocks * block_len)
         options = _create.options(

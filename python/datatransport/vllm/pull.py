@@ -134,4 +134,5 @@ class NixlDataTransport:
 
 
 def _text(agent_name: Union[str, bytes]) -> str:
-    return agent_name.decode() if isinstance(agent_name, bytes) else agent_name
+    # What is no UTF-8 is the name of nobody, and no other error than any such name.
+    return agent_name.decode(errors="replace") if isinstance(agent_name, bytes) else agent_name
