@@ -60,6 +60,8 @@ def kinds(state, name):
         push.cancel({3}, mode="immediate"),
     )
     told["remove"] = push.remove_remote_peer("x"), pull.remove_remote_peer("x")
+    # NIXL's bindings give names as bytes, and take any.
+    told["no text"] = pull.remove_remote_peer(b"\xff"), pull.remove_remote_peer("\ud800")
     told["write"] = push.write_blocks("x", [0], [0])
     told["bytes"] = [
         type(found).__name__
@@ -75,6 +77,7 @@ def kinds(state, name):
     told["raises"] = [
         refusal(pull.post_read, [0], "x", [0, 1], b""),
         refusal(pull.post_read, [0], "x", [0], b""),
+        refusal(pull.post_read, [0], b"\xff", [0], b""),
     ]
     told["end"] = [push.close(), push.close(), pull.deregister(), pull.deregister()]
     return told
