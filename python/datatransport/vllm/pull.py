@@ -69,7 +69,9 @@ class NixlDataTransport:
         name = _text(agent_name)
         with self._lock:
             if self._peers.pop(name, None) is None:
-                logger.warning("EC: remove_remote_peer failed for %r: it is not registered", agent_name)
+                logger.warning(
+                    "EC: remove_remote_peer failed for %r: it is not registered", agent_name
+                )
                 return
             if self._transport is None:
                 return
@@ -138,4 +140,6 @@ class NixlDataTransport:
 
 def _text(agent_name: Union[str, bytes]) -> str:
     # What is no UTF-8 is the name of nobody, and no other error than any such name.
-    return agent_name.decode(errors="surrogateescape") if isinstance(agent_name, bytes) else agent_name
+    return (
+        agent_name.decode(errors="surrogateescape") if isinstance(agent_name, bytes) else agent_name
+    )
