@@ -189,20 +189,6 @@ def installed(state):
     return told
 
 
-def plugged_in(state, project):
-    """What vLLM calls of the package, as pyproject.toml names it; then whether ours is in its place."""
-    import pkgutil
-    import tomllib
-
-    vllm_stand_in.nixl()
-    with open(project, "rb") as text:
-        (name,) = tomllib.load(text)["project"]["entry-points"]["vllm.general_plugins"].values()
-    pkgutil.resolve_name(name)()
-    from vllm.v1.kv_offload.tiering.p2p import data
-
-    return data.NixlTransport.__module__
-
-
 def install_over(state, change):
     import datatransport.vllm as ours
     from vllm.v1.kv_offload.tiering.p2p import data
@@ -307,16 +293,6 @@ class Interface(unittest.TestCase):
             self.addCleanup(node.kill)
             found = node.ask("test_vllm_interface.nixl_of", loaded)
             self.assertEqual(found, f".{wanted}.mesonpy.libs")
-
-    def test_plugin(self):
-        project = str(Path(__file__).resolve().parents[1] / "pyproject.toml")
-        for wanted, module in ("1", "datatransport.vllm.push"), (
-            "0",
-            "vllm.v1.kv_offload.tiering.p2p.data.nixl",
-        ):
-            node = Node("ours", "plugin", DATATRANSPORT_VLLM=wanted)
-            self.addCleanup(node.kill)
-            self.assertEqual(node.ask("test_vllm_interface.plugged_in", project), module)
 
     def test_install_refuses_another_interface(self):
         node = Node("original", "another")

@@ -54,8 +54,9 @@ poll(peer_id) tells it until remove_remote_peer(). write_blocks() and poll() do 
 does; check_xfer_state() does.
 """
 
-from ._install import install, plugin
+from ._install import install
+from ._open import logger
 from .pull import NixlDataTransport
 from .push import CancelMode, NixlTransport, PollResult
 
-__all__ = ["CancelMode", "NixlDataTransport", "NixlTransport", "PollResult", "install", "plugin"]
+__all__ = ["CancelMode", "NixlDataTransport", "NixlTransport", "PollResult", "install", "logger"]
