@@ -1,6 +1,9 @@
 """The interface of datatransport.vllm's classes beside that of vLLM's own, taken from the published wheel."""
 
 import inspect
+import json
+import re
+import shlex
 import sys
 import unittest
 from pathlib import Path
@@ -206,6 +209,28 @@ def install_over(state, change):
         unchanged = module.NixlTransport is NixlTransport
         module.NixlTransport = before
         assert unchanged
+
+
+class Readme(unittest.TestCase):
+    def test_commands(self):
+        """Those for vLLM are whole, and what is ours in them is what we take."""
+        text = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+        tiers, connectors = [], []
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            words = shlex.split(block.replace("\\\n", ""), comments=True)
+            if "curl" in words:
+                self.assertIn("kv_transfer_params", json.loads(words[words.index("-d") + 1]))
+                continue
+            self.assertIn("DATATRANSPORT_VLLM=1", words[: words.index("vllm")])
+            config = json.loads(words[-1])
+            if words[-2] == "--kv-transfer-config":
+                tiers += config["kv_connector_extra_config"]["secondary_tiers"]
+            else:
+                self.assertEqual(words[-2], "--ec-transfer-config")
+                self.assertIs(config["ec_connector_extra_config"]["ec_enable_nixl"], True)
+                connectors.append(config["ec_connector"])
+        self.assertEqual([one["type"] for one in tiers], ["p2p"] * 2)
+        self.assertEqual(connectors, ["ECCPUConnector"] * 2)
 
 
 class Interface(unittest.TestCase):
