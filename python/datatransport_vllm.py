@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The plugin that vLLM loads. A module of its own: vLLM loads it wherever the package is installed, and where
 nobody wants it, it may neither cost anything nor fail."""
 

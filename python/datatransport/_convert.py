@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """From Python's arguments to those of C. Nothing is cut or wrapped around: it is refused."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """From the arguments of a Transport to those of dt_create."""
 
 from __future__ import annotations

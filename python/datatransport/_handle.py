@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The life of a dt_transport.
 
 dt_destroy must be the last use of a handle, and no other thread may be inside a call on it. Python

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What must not be lost when a handler of a signal raises, as Ctrl-C does.
 
 Python runs such handlers in the main thread, as soon as a call has returned, before its result is stored. But

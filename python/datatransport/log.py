@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The library's log as messages of the logging module.
 
 The library has one log for the whole process. Until log_to() or log_off() is called, the environment

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Memory for a transport that peers on the same host reach in the fastest way."""
 
 from __future__ import annotations

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Hostile arguments: each is refused with an exception, and nothing else becomes of it."""
 
 import array

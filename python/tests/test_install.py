@@ -1,5 +1,8 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What pip makes of the package, used from outside the source tree."""
 
+import email
 import os
 import re
 import shutil
@@ -10,6 +13,7 @@ import unittest
 import zipfile
 from pathlib import Path
 
+import datatransport
 import vllm_node
 from support import PATIENCE_S, ROOT, finish, skip
 
@@ -217,9 +221,26 @@ class Wheels(unittest.TestCase):
             self.assertIn("datatransport_vllm.py", names)
             for terms in ("LICENSE", "THIRD_PARTY_NOTICES"):
                 self.assertTrue([name for name in names if name.endswith(f"/{terms}")], terms)
-            here = {path.name for path in (ROOT / "python" / "datatransport").glob("*.py")}
-            there = {name.split("/")[1] for name in names if name.startswith("datatransport/")}
-            self.assertLessEqual(here, there)
+            package = ROOT / "python" / "datatransport"
+            here = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
+            self.assertLessEqual(here, set(names))
+            with zipfile.ZipFile(self.wheels[kind]) as wheel:
+                for name in names:
+                    if name.endswith(".py"):
+                        terms = wheel.read(name).split(b"\n")[:2]
+                        self.assertIn(b"# SPDX-License-Identifier: Apache-2.0", terms, name)
+                (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+                found = email.message_from_bytes(wheel.read(metadata))
+            for field, value in (
+                ("Name", "datatransport"),
+                ("Version", datatransport.__version__),
+                ("License-Expression", "Apache-2.0"),
+                ("Requires-Python", ">=3.9"),
+                ("Author", "The libdatatransport authors"),
+                ("Description-Content-Type", "text/markdown"),
+            ):
+                self.assertEqual(found[field], value)
+            self.assertIn("# datatransport\n", found.get_payload())
 
 
 if __name__ == "__main__":

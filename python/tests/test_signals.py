@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Handlers of signals that raise, wherever they do it: nothing is lost, and nothing is left behind."""
 
 import ctypes

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The interface of datatransport.vllm's classes beside that of vLLM's own, taken from the published wheel."""
 
 import inspect

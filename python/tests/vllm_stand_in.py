@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What the files of vLLM import from the rest of it, in as far as they use it.
 
 The files themselves are unedited: scripts/vllm.sh takes them from the wheel. The rest of vLLM would need

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's two NIXL transports over this library, for vLLM 0.33.
 
 NixlTransport stands for the class of this name of vLLM's P2P tier (KV blocks, written to peers),

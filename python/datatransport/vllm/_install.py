@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Puts the classes where vLLM looks for its own."""
 
 from __future__ import annotations

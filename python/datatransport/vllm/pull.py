@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The transport of vLLM's encoder cache: what vllm.distributed.ec_transfer.ec_connector.cpu.data.nixl has."""
 
 import ctypes

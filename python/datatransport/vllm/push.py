@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The transport of vLLM's P2P tier for KV blocks: what vllm.v1.kv_offload.tiering.p2p.data.nixl has."""
 
 from __future__ import annotations
