@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Only for what pyproject.toml cannot say: the library goes into the wheel if it was named.
 
 With DATATRANSPORT_LIBRARY in the environment the wheel has that file in it, and is for this platform.

@@ -1,16 +1,20 @@
 #!/bin/sh
 # Fetches from PyPI what is compared with, and must be compatible with: of vLLM's wheel the few files that
-# are its two NIXL transports and the sessions that use them, into third_party/vllm, with the two packages
-# that the sessions import (msgspec, pyzmq; for the Python that NIXL's wheel is for, see nixl.sh). All are
-# pinned by hash; nothing is installed, and nothing of it is committed. pip fetches the whole wheel of vLLM
-# (320 MiB), of which nothing else is kept. Prints the folder.
+# are its two NIXL transports, the sessions that use them, and how it loads plugins and writes its log, into
+# third_party/vllm, with the two packages that the sessions import (msgspec, pyzmq; for the Python that
+# NIXL's wheel is for, see nixl.sh). All are pinned by hash; nothing is installed, and nothing of it is
+# committed. pip fetches the whole wheel of vLLM (320 MiB), of which nothing else is kept. Prints the folder.
 set -eu
 
 vllm="vllm==0.33.0 --hash=sha256:4b6bdec4ab269990bf70d45a3c1e94c3760a27064513760193b26d6f0da883aa"
 msgspec="msgspec==0.23.0 --hash=sha256:2e514e5b2a23e376f545f4962834b7312d9400705627c53330116b46daddfbe3"
 pyzmq="pyzmq==27.3.0 --hash=sha256:477b8ad30d66fc905c5388351e83b9ac25824b00e82c0d052b72ea6392636dfd"
 # Without the __init__.py of the folders above, which load all of vLLM.
-files="vllm/distributed/nixl_utils.py
+files="vllm/envs.py
+vllm/logger.py
+vllm/logging_utils/*
+vllm/plugins/__init__.py
+vllm/distributed/nixl_utils.py
 vllm/distributed/ec_transfer/ec_connector/cpu/__init__.py
 vllm/distributed/ec_transfer/ec_connector/cpu/control/*
 vllm/distributed/ec_transfer/ec_connector/cpu/data/*

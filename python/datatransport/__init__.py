@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Moves blocks of memory between the processes that serve a model: libdatatransport for Python.
 
 Transport is where to start. What is promised about transfers, threads and peers is in dt.h and holds

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What dt.h declares: structs, constants and prototypes, and nothing else.
 
 tests/test_abi.py compares this file with the header.

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """From Python's arguments to those of C. Nothing is cut or wrapped around: it is refused."""
 
 from __future__ import annotations
@@ -24,15 +26,29 @@ if array("I").itemsize != 4 or array("Q").itemsize != 8:
     raise ImportError("datatransport needs a platform whose unsigned int has 32 bits")
 
 
+def integer(name: str, value: SupportsIndex) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        # What the value's own code raises is the caller's, and says more.
+        if hasattr(type(value), "__index__"):
+            raise
+        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+
+
 def unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
     """An integer that fits an unsigned number of C. ctypes would wrap others around."""
-    try:
-        number = operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name} must be an integer, not {type(value).__name__}") from None
+    number = integer(name, value)
     if not 0 <= number < 1 << bits:
-        raise InvalidArgument(f"{name} is {number}, but must be 0 to 2^{bits} - 1")
+        raise InvalidArgument(f"{name} is {_shown(number)}, but must be 0 to 2^{bits} - 1")
     return number
+
+
+def _shown(value: Any) -> str:
+    # Python makes no text of a longer integer.
+    if isinstance(value, int) and value.bit_length() > 256:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)
 
 
 def text(name: str, value: str) -> bytes:
@@ -58,6 +74,9 @@ def blob(name: str, value: Buffer) -> bytes:
     try:
         view = memoryview(value)
     except TypeError:
+        # As above; classes have had this since Python 3.12.
+        if hasattr(type(value), "__buffer__"):
+            raise
         raise TypeError(f"{name} must be bytes, not {type(value).__name__}") from None
     return view.tobytes()
 
@@ -66,10 +85,15 @@ def deadline(timeout: Optional[float]) -> float:
     """When time.monotonic() reaches what this returns, timeout seconds are over. None: never."""
     if timeout is None:
         return math.inf
-    # float() would take text, too.
-    if math.isnan(timeout) or timeout < 0:
-        raise InvalidArgument(f"timeout is {timeout!r}, but must be seconds from 0 on, or None")
-    return time.monotonic() + timeout
+    try:
+        # float() would take text, too.
+        if not math.isnan(timeout) and timeout >= 0:
+            return time.monotonic() + float(timeout)
+    except OverflowError:
+        # An integer that no float can be is longer than anything takes.
+        if timeout > 0:
+            return math.inf
+    raise InvalidArgument(f"timeout is {_shown(timeout)}, but must be seconds from 0 on, or None")
 
 
 def slice_of(end: float) -> int:
@@ -87,24 +111,37 @@ def indexes(name: str, values: Indexes) -> bytes:
     if isinstance(values, (str, bytes, bytearray)):
         # array() would take these for the memory of numbers.
         raise TypeError(f"{name} must be integers, one for each block, not {type(values).__name__}")
+    if isinstance(values, (set, frozenset)):
+        raise TypeError(
+            f"{name} is a {type(values).__name__}, which has no order, but the first local block goes"
+            " with the first remote one: give a list, for instance sorted(...)"
+        )
     if isinstance(values, array) and values.typecode == "I":
         return values.tobytes()
     numpy = sys.modules.get("numpy")
     if numpy is not None and hasattr(values, "__array__"):
         return _from_numpy(numpy, name, values)
+    return _packed(name, values if isinstance(values, (list, tuple)) else _listed(name, values))
+
+
+def _listed(name: str, values: Indexes) -> list[int]:
     try:
-        numbers = values if isinstance(values, (list, tuple)) else list(values)
-        return _packed(name, numbers)
+        iterator = iter(values)
+        # Of no format that memoryview knows to read.
+        if isinstance(values, memoryview):
+            return values.tolist()
     except (TypeError, NotImplementedError) as reason:
         raise TypeError(f"{name} must be integers, one for each block: {reason}") from None
+    # What a generator raises is the caller's.
+    return list(iterator)
 
 
 def _packed(name: str, numbers: Sequence[int]) -> bytes:
     try:
         return array("I", numbers).tobytes()
-    except OverflowError:
+    except (OverflowError, TypeError):
         for k, value in enumerate(numbers):
-            _check(name, k, operator.index(value))
+            _check(name, k, integer(f"{name}[{k}]", value))
         raise
 
 
@@ -123,7 +160,9 @@ def _from_numpy(numpy: Any, name: str, values: Any) -> bytes:
 
 def _check(name: str, k: int, value: int) -> None:
     if not 0 <= value <= _UINT32_MAX:
-        raise OutOfRange(f"{name}[{k}] is {value}, but block indexes are 0 to {_UINT32_MAX}")
+        raise OutOfRange(
+            f"{name}[{k}] is {_shown(value)}, but block indexes are 0 to {_UINT32_MAX}"
+        )
 
 
 def index_pair(local: Indexes, remote: Indexes) -> tuple[bytes, bytes, int]:

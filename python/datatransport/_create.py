@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """From the arguments of a Transport to those of dt_create."""
 
 from __future__ import annotations
@@ -25,6 +27,9 @@ def bytes_of(memory: Union[Region, Buffer]) -> tuple[memoryview, int]:
     try:
         view = memory.view() if isinstance(memory, Region) else memoryview(memory)
     except TypeError:
+        # What the buffer's own code raises is the caller's.
+        if hasattr(type(memory), "__buffer__"):
+            raise
         raise TypeError(
             "memory must be a Region or a buffer that can be written, not"
             f" {type(memory).__name__}"

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Finds libdatatransport.so.0, checks its version and loads it."""
 
 from __future__ import annotations

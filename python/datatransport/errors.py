@@ -1,10 +1,13 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """An exception for each status of the library."""
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import threading
-from typing import Any, Optional, Union
+from typing import Any, Iterator, Optional, Union
 
 from ._library import lib
 
@@ -186,25 +189,42 @@ def error(code: int, text: str) -> DataTransportError:
     return _classes.get(code, DataTransportError)(text, code)
 
 
-# What has to be raised in a thread when the call of the library that it is in has returned.
-_held: list[tuple[int, BaseException]] = []
+class _Held(threading.local):
+    def __init__(self) -> None:
+        self.errors: list[BaseException] = []
+
+
+_held = _Held()
 
 
 def hold(error: BaseException) -> None:
-    """Lets the next check() on this thread raise an exception, for code that runs inside the library."""
-    _held.append((threading.get_ident(), error))
+    """Lets the call of the library that this thread is in raise an exception, for code that runs inside it."""
+    _held.errors.append(error)
 
 
-def _raise_held() -> None:
-    for one in list(_held):
-        if one[0] == threading.get_ident():
-            _held.remove(one)
-            raise one[1]
+def outcome(code: int) -> int:
+    """What a function of the library returned, unless something in its log has to be raised."""
+    errors = _held.errors
+    if errors:
+        first = errors[0]
+        # All of them: none may come out of another call.
+        errors.clear()
+        raise first
+    return code
+
+
+@contextlib.contextmanager
+def apart() -> Iterator[None]:
+    """For calls that may happen inside others, as finalizers do: these raise what is theirs, and no more."""
+    before, _held.errors = _held.errors, []
+    try:
+        yield
+        outcome(0)
+    finally:
+        _held.errors = before
 
 
 def check(code: int) -> None:
     """Raises the exception for what a function of the library returned, unless that is DT_OK."""
-    if _held:
-        _raise_held()
-    if code != 0:
+    if outcome(code) != 0:
         raise error(code, last_error() or status_name(code))

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Fingerprints of model configurations."""
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from .errors import check
 
 def config_text(config: Union[str, Mapping[str, Any]]) -> str:
     """The text of a JSON object, which a mapping is made to."""
-    return config if isinstance(config, str) else json.dumps(config)
+    if isinstance(config, str):
+        return config
+    # json knows no other mapping than dict.
+    return json.dumps(dict(config) if isinstance(config, Mapping) else config)
 
 
 def compute_fingerprint(config: Union[str, Mapping[str, Any]]) -> str:

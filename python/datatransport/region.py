@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Memory for a transport that peers on the same host reach in the fastest way."""
 
 from __future__ import annotations
@@ -16,14 +18,15 @@ class _Mapping:
     """What dt_region_alloc gave. It is given back when nothing refers to it any more."""
 
     def __init__(self, nbytes: int) -> None:
-        base, fd = ctypes.c_void_p(), ctypes.c_int32()
+        base, fd = ctypes.c_void_p(), ctypes.c_int32(-1)
+        # Before there is anything to free: nothing comes between then.
+        free = weakref.finalize(self, lib.dt_region_free, base, nbytes, fd)
+        # The process's end does that; other threads may still use the memory then.
+        free.atexit = False
         check(lib.dt_region_alloc(nbytes, ctypes.byref(base), ctypes.byref(fd)))
         self.address = base.value or 0
         self.nbytes = nbytes
         self.fd = fd.value
-        free = weakref.finalize(self, lib.dt_region_free, self.address, nbytes, self.fd)
-        # The process's end does that; other threads may still use the memory then.
-        free.atexit = False
         _mappings[self.address] = self
 
     def view(self) -> memoryview:

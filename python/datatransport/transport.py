@@ -1,7 +1,10 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """One end of the data plane."""
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import functools
 import os
@@ -25,6 +28,7 @@ from .errors import (
     check,
     error,
     last_error,
+    outcome,
     status_of,
 )
 from .region import Region, memory_file
@@ -77,6 +81,10 @@ class Transport:
         blocks = _create.count_blocks(view.nbytes, block_len, num_blocks)
         if region_fd is not None:
             file: Optional[tuple[int, int]] = (region_fd, region_offset)
+        elif _convert.unsigned("region_offset", region_offset):
+            raise InvalidArgument(
+                "region_offset says where in region_fd the memory begins, but there is no region_fd"
+            )
         else:
             file = memory_file(address, blocks * block_len)
         options = _create.options(
@@ -90,12 +98,14 @@ class Transport:
             file=file,
             poll_budget_us=poll_budget_us,
         )
-        out = ctypes.c_void_p()
-        check(lib.dt_create(address, blocks, block_len, ctypes.byref(options), ctypes.byref(out)))
-        handle = Handle(out.value or 0, view)
+        handle = Handle(view)
+        out = ctypes.byref(handle.out)
+        check(lib.dt_create(address, blocks, block_len, ctypes.byref(options), out))
         self._handle: Optional[Handle] = handle
         self._view: Optional[memoryview] = view
         self._kept_completions, self._kept_notifs = Kept(), Kept()
+        # Ids of submissions that have raised nevertheless: to be cancelled.
+        self._orphans: collections.deque[ctypes.c_uint64] = collections.deque()
         self._block_len = block_len
         self._num_blocks = blocks
         self._base_addr = int(lib.dt_base_addr(handle))
@@ -217,7 +227,7 @@ class Transport:
     def peer_status(self, peer: str) -> PeerStatus:
         """Tells whether a peer is healthy, and if not, why. Raises NotFound if nobody has this name."""
         name = _convert.text("peer", peer)
-        status = lib.dt_peer_status(self._live(), name)
+        status = outcome(lib.dt_peer_status(self._live(), name))
         if status == 0:
             return PeerStatus(Status.OK, "")
         reason = error(status, last_error())
@@ -236,13 +246,17 @@ class Transport:
         Indexes may be any integers, one by one: a list, a range, an array.array, a NumPy array. Until
         the id was reported, the local blocks must not be changed, nor the remote ones be used.
         """
-        return self._submit(lib.dt_write_blocks, peer, local_idxs, remote_idxs, user_data)
+        here, there, count = _convert.index_pair(local_idxs, remote_idxs)
+        name, number = _convert.text("peer", peer), _convert.unsigned("user_data", user_data)
+        return self._submit(lib.dt_write_blocks, name, here, there, count, number)
 
     def read_blocks(
         self, peer: str, local_idxs: Indexes, remote_idxs: Indexes, user_data: int = 0
     ) -> int:
         """Starts to copy blocks of a peer to local blocks; poll() and wait() report the id once."""
-        return self._submit(lib.dt_read_blocks, peer, local_idxs, remote_idxs, user_data)
+        here, there, count = _convert.index_pair(local_idxs, remote_idxs)
+        name, number = _convert.text("peer", peer), _convert.unsigned("user_data", user_data)
+        return self._submit(lib.dt_read_blocks, name, here, there, count, number)
 
     def poll(self, peer: Optional[str] = None, limit: int = 256) -> list[Completion]:
         """Drives all work for a bounded time, and returns up to limit transfers that have ended.
@@ -309,20 +323,8 @@ class Transport:
         """
         here, there, count = _convert.index_pair(local_idxs, remote_idxs)
         data = _convert.blob("message", message)
-        out = ctypes.c_uint64()
-        check(
-            lib.dt_post_read(
-                self._live(),
-                _convert.text("peer", peer),
-                here,
-                there,
-                count,
-                data,
-                len(data),
-                ctypes.byref(out),
-            )
-        )
-        return out.value
+        name = _convert.text("peer", peer)
+        return self._submit(lib.dt_post_read, name, here, there, count, data, len(data))
 
     def check_xfer_state(self, xfer_id: int) -> XferState:
         """Drives all work as poll() does, and tells where a posted read stands."""
@@ -352,20 +354,23 @@ class Transport:
         while True:
             arena = ctypes.create_string_buffer(room)
             try:
-                status = lib.dt_get_new_notifs(
-                    self._live(),
-                    notifs,
-                    most,
-                    arena,
-                    room,
-                    ctypes.byref(count),
-                    ctypes.byref(used),
+                status = outcome(
+                    lib.dt_get_new_notifs(
+                        self._live(),
+                        notifs,
+                        most,
+                        arena,
+                        room,
+                        ctypes.byref(count),
+                        ctypes.byref(used),
+                    )
                 )
                 if status != Status.BUFFER_TOO_SMALL:
                     check(status)
                     return [_notif(notif) for notif in notifs[: count.value]]
             except BaseException:
-                self._kept_notifs.keep(None, notifs, count.value, arena)
+                if count.value:
+                    self._kept_notifs.keep((None, notifs, 0, count.value, arena))
                 raise
             room = used.value
 
@@ -440,30 +445,33 @@ class Transport:
         handle = self._handle
         if handle is None:
             raise Closed("the transport was destroyed")
+        if self._orphans:
+            self._cancel_orphans(handle)
         return handle
 
-    def _submit(
-        self,
-        function: Any,
-        peer: str,
-        local_idxs: Indexes,
-        remote_idxs: Indexes,
-        user_data: int,
-    ) -> int:
-        here, there, count = _convert.index_pair(local_idxs, remote_idxs)
+    def _submit(self, function: Any, *arguments: Any) -> int:
         out = ctypes.c_uint64()
-        check(
-            function(
-                self._live(),
-                _convert.text("peer", peer),
-                here,
-                there,
-                count,
-                _convert.unsigned("user_data", user_data),
-                ctypes.byref(out),
-            )
-        )
-        return out.value
+        try:
+            check(function(self._live(), *arguments, ctypes.byref(out)))
+            return out.value
+        except BaseException:
+            # A handler of a signal may raise when the transfer has begun, and the caller does not get
+            # its id then. The first line is no method of ours, before which another may raise.
+            if out.value:
+                self._orphans.append(out)
+                self._live()
+            raise
+
+    def _cancel_orphans(self, handle: Handle) -> None:
+        for out in list(self._orphans):
+            status = outcome(lib.dt_cancel(handle, ctypes.byref(out), 1, 0, None, None))
+            if status == Status.NO_MEMORY:
+                return
+            try:
+                self._orphans.remove(out)
+            except ValueError:
+                # Another thread was here, too.
+                pass
 
     def _report(
         self, peer: Optional[bytes], limit: int, timeout_ms: Optional[int]
@@ -482,7 +490,8 @@ class Transport:
                 check(lib.dt_wait(self._live(), peer, ended, most, timeout_ms, out))
             return [_completion(one) for one in ended[: count.value]]
         except BaseException:
-            self._kept_completions.keep(peer, ended, count.value)
+            if count.value:
+                self._kept_completions.keep((peer, ended, 0, count.value, None))
             raise
 
 
@@ -509,7 +518,7 @@ def _filled(function: Any, handle: Handle, room: int) -> bytes:
     needed = ctypes.c_size_t()
     while True:
         buffer = ctypes.create_string_buffer(room) if room else None
-        status = function(handle, buffer, room, ctypes.byref(needed))
+        status = outcome(function(handle, buffer, room, ctypes.byref(needed)))
         if status != Status.BUFFER_TOO_SMALL:
             check(status)
             return b"" if buffer is None else buffer.raw[: needed.value]

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Pushes blocks from one process into another: python3 push.py [local|nixl]"""
 
 import multiprocessing

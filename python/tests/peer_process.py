@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The other process of a test: does what is asked on stdin, and polls all the time.
 
 The one who asks sends a line of JSON, ["name of a method", {arguments}], and gets ["ok", result].

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What the tests share: where NIXL and NumPy are, and other processes."""
 
 import json

@@ -1,7 +1,11 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Hostile arguments: each is refused with an exception, and nothing else becomes of it."""
 
 import array
 import collections
+import decimal
+import fractions
 import math
 import os
 import pickle
@@ -9,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import datatransport as dt
@@ -16,11 +21,21 @@ from datatransport import errors
 from support import PATIENCE_S, ROOT, finish, numpy_or_skip, start
 
 LENGTH = 64
+
+
+class Long(int):
+    """Of more digits than Python makes a text of."""
+
+    def __repr__(self):
+        return f"Long of {self.bit_length()} bits"
+
+
+LONG = Long(10**5000)
 JUNK = (None, 1.5, math.nan, "1", b"1", object(), [1], {}, 1j)
 NO_TEXT = (None, 1, 1.5, b"me", ["me"], object())
 BAD_TEXT = ("", "x" * 1001, "a\0b", "\ud800")
 NO_BYTES = (None, 1, 1.5, "text", [1, 2], object())
-NOT_64_BITS = (-1, 2**64, 2**200)
+NOT_64_BITS = (-1, 2**64, 2**200, LONG)
 
 
 class Hostile(unittest.TestCase):
@@ -43,7 +58,7 @@ class Hostile(unittest.TestCase):
         t = self.t
         for good in ([0], (0,), range(1), array.array("I", [0]), array.array("q", [0]), iter([0])):
             t.write_blocks("me", good, [1])
-        for good in ({0}, collections.deque([0]), memoryview(array.array("H", [0])), [True]):
+        for good in ({0: 1}, collections.deque([0]), memoryview(array.array("H", [0])), [True]):
             t.read_blocks("me", [1], good)
         for _ in range(10):
             self.assertTrue(t.wait(PATIENCE_S, limit=1)[0].ok)
@@ -58,6 +73,8 @@ class Hostile(unittest.TestCase):
                     self.refused(TypeError, function, "me", wrong, [0])
                     self.refused(TypeError, function, "me", [0], wrong)
             self.refused(TypeError, function, "me", memoryview(bytes(8)).cast("d"), [0])
+            for wrong in ([LONG], [Long(-LONG)]):
+                self.refused(dt.OutOfRange, function, "me", wrong, [0])
             self.refused(ValueError, function, "me", [], [])
             self.refused(ValueError, function, "me", [0, 1], [0])
             self.refused(ValueError, function, "me", [], [0])
@@ -65,6 +82,41 @@ class Hostile(unittest.TestCase):
             t.write_blocks("me", [0, 1, 2], [0, 1, -5])
         with self.assertRaisesRegex(dt.OutOfRange, r"local_idxs\[1\] is 8, .* 8 blocks"):
             t.write_blocks("me", [0, 8, 2], [0, 1, 2])
+        with self.assertRaisesRegex(TypeError, r"remote_idxs\[1\] must be an integer, not float"):
+            t.write_blocks("me", [0, 1], [0, 1.0])
+        self.unchanged()
+
+    def test_indexes_without_an_order(self):
+        for wrong in ({0}, frozenset([0])):
+            for lists in ((wrong, [0]), ([0], wrong)):
+                for function in (self.t.write_blocks, self.t.read_blocks, self.t.post_read):
+                    with self.assertRaisesRegex(TypeError, "has no order.*: give a list"):
+                        function("me", *lists)
+        self.unchanged()
+        # Of ids it is all the same.
+        self.assertEqual(self.t.cancel({2**63}), [])
+
+    def test_what_the_callers_code_raises_is_left_alone(self):
+        def generate():
+            yield 0
+            raise TypeError("of the generator")
+
+        class Index:
+            def __index__(self):
+                raise TypeError("of the index")
+
+        calls = (
+            (self.t.write_blocks, "me", generate(), [0]),
+            (self.t.post_read, "me", [0], generate()),
+            (self.t.cancel, generate()),
+            (self.t.write_blocks, "me", [0, Index()], [0, 1]),
+            (self.t.write_blocks, "me", [0], [1], Index()),
+            (self.t.cancel, [Index()]),
+            (self.t.block, Index()),
+        )
+        for function, *arguments in calls:
+            with self.assertRaisesRegex(TypeError, "^of the (generator|index)$"):
+                function(*arguments)
         self.unchanged()
 
     def test_indexes_that_are_no_int(self):
@@ -185,6 +237,7 @@ class Hostile(unittest.TestCase):
             lambda x: dt.Transport(bytearray(64), 64, backend="local", poll_budget_us=x),
             lambda x: dt.Transport(bytearray(64), 64, backend="local", nixl_num_threads=x),
             lambda x: dt.Transport(bytearray(64), 64, backend="local", region_fd=x or 0.5),
+            lambda x: dt.Transport(bytearray(64), 64, backend="local", region_offset=x or 0.5),
             lambda x: dt.Transport(bytearray(64), 64, backend=x if x != "1" else None),
         )
         for function in calls:
@@ -192,6 +245,8 @@ class Hostile(unittest.TestCase):
                 self.refused((TypeError, ValueError), function, wrong)
             for wrong in NOT_64_BITS:
                 self.refused(ValueError, function, wrong)
+        with self.assertRaisesRegex(ValueError, "^limit is an integer of 16610 bits, but must be"):
+            t.poll(limit=LONG)
         # They are cut to what one call can give, and not wrapped around.
         self.assertEqual(t.poll(limit=2**64 - 1), [])
         self.assertEqual(t.get_new_notifs(2**64 - 1), [])
@@ -205,16 +260,15 @@ class Hostile(unittest.TestCase):
 
     def test_times(self):
         for function in (self.t.wait, self.t.close):
-            for wrong in (-1, -0.001, math.nan, -math.inf):
+            for wrong in (-1, -0.001, math.nan, -math.inf, -(10**400), Long(-LONG)):
                 self.refused(ValueError, function, wrong)
             for wrong in ("text", b"1", [1], object()):
                 self.refused((TypeError, ValueError), function, wrong)
         self.assertFalse(self.t.closed)
-        # More than 32 bits of milliseconds.
-        self.t.write_blocks("me", [0], [1])
-        self.assertEqual(len(self.t.wait(1e300)), 1)
-        self.t.write_blocks("me", [0], [1])
-        self.assertEqual(len(self.t.wait(math.inf)), 1)
+        # More than 32 bits of milliseconds, and more than a float can be.
+        for long in (1e300, math.inf, 10**400, fractions.Fraction(10**400), decimal.Decimal(10)):
+            self.t.write_blocks("me", [0], [1])
+            self.assertEqual(len(self.t.wait(long)), 1)
         self.t.close(math.inf)
 
     def test_options(self):
@@ -231,16 +285,18 @@ class Hostile(unittest.TestCase):
         self.refused(ValueError, create, config="{}\0")
         self.refused(TypeError, create, config={"a": object()})
         self.refused(ValueError, create, region_fd=10**6)
+        with self.assertRaisesRegex(ValueError, "there is no region_fd"):
+            create(region_offset=64)
         self.refused(TypeError, create, unknown=1)
         self.refused(dt.Unavailable, create, backend="nixl", nixl_lib_dir="/nowhere")
         create(config={}, agent_name="x" * 1000).close()
 
     def test_fingerprints(self):
         self.assertEqual(dt.compute_fingerprint({}), "")
-        self.assertEqual(
-            dt.compute_fingerprint({"b": 1, "a": "ä"}),
-            dt.compute_fingerprint('{"a":"\\u00e4","b":1}'),
-        )
+        wanted = dt.compute_fingerprint('{"a":"\\u00e4","b":1}')
+        mapping = {"b": 1, "a": "ä"}
+        for config in (mapping, types.MappingProxyType(mapping), collections.ChainMap(mapping)):
+            self.assertEqual(dt.compute_fingerprint(config), wanted)
         self.assertTrue(dt.fingerprints_compatible("", "ab"))
         self.assertFalse(dt.fingerprints_compatible("ab", "ac"))
         for wrong in ("", "[]", "{", "{}\0", "\ud800"):

@@ -1,6 +1,10 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What pip makes of the package, used from outside the source tree."""
 
+import email
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -9,6 +13,8 @@ import unittest
 import zipfile
 from pathlib import Path
 
+import datatransport
+import vllm_node
 from support import PATIENCE_S, ROOT, finish, skip
 
 # To build without a network, once it is here.
@@ -35,6 +41,53 @@ TRANSFER = (
     "    t.wait(60)\n"
     "    print(bytes(t.block(1)) == b'a' * 4096, dt.library_path())\n"
 )
+# With vLLM's own code for plugins and its own log; of vLLM only what needs torch is missing.
+PLUGIN = """
+import os, sys
+sys.path.insert(1, sys.argv[1])
+import vllm_stand_in
+vllm_stand_in.stand_in()
+vllm_stand_in.nixl()
+import vllm.logger, vllm.plugins
+
+vllm.logger._configure_vllm_root_logger()
+library = os.environ["DATATRANSPORT_LIBRARY"]
+
+def start(**settings):
+    for name in "DATATRANSPORT_VLLM", "VLLM_PLUGINS":
+        os.environ.pop(name, None)
+    os.environ.update({"DATATRANSPORT_LIBRARY": library, **settings})
+    vllm.plugins.plugins_loaded = False
+    print("start", settings)
+    try:
+        vllm.plugins.load_general_plugins()
+    except ImportError as error:
+        print("ImportError:", error)
+    for original in vllm_stand_in.original_push(), vllm_stand_in.original_pull():
+        print(original.__module__)
+    # As in each of vLLM's processes: it is loaded once.
+    vllm.plugins.load_general_plugins()
+
+# Where nobody wants it, it may not even be able to work.
+start(DATATRANSPORT_LIBRARY="/nowhere")
+start(DATATRANSPORT_LIBRARY="/nowhere", DATATRANSPORT_VLLM="0")
+start(DATATRANSPORT_LIBRARY="/nowhere", DATATRANSPORT_VLLM="1", VLLM_PLUGINS="other")
+start(DATATRANSPORT_LIBRARY="/nowhere", DATATRANSPORT_VLLM="1")
+start(DATATRANSPORT_VLLM="1", VLLM_PLUGINS="other,datatransport")
+start(DATATRANSPORT_VLLM="1")
+# The library has something to say about that.
+import datatransport
+os.environ["DT_NIXL_LIB_DIR"] = "/nowhere"
+datatransport.Transport(bytearray(64), 64).close()
+sys.stdout.flush()
+# The original's bindings may crash when they are torn down.
+os._exit(0)
+"""
+OURS = ["datatransport.vllm.push", "datatransport.vllm.pull"]
+THEIRS = [
+    "vllm.v1.kv_offload.tiering.p2p.data.nixl",
+    "vllm.distributed.ec_transfer.ec_connector.cpu.data.nixl",
+]
 
 
 def setuptools():
@@ -84,12 +137,16 @@ class Wheels(unittest.TestCase):
         with zipfile.ZipFile(self.wheels[kind]) as wheel:
             return wheel.namelist()
 
-    def use(self, kind, **named):
-        """Runs a transfer with what a wheel has installed, and returns what it has printed."""
+    def site(self, kind):
+        """What pip would install."""
         site = self.folder / kind / "site"
         with zipfile.ZipFile(self.wheels[kind]) as wheel:
             wheel.extractall(site)
-        environment = {**os.environ, "PYTHONPATH": str(site), **named}
+        return str(site)
+
+    def use(self, kind, **named):
+        """Runs a transfer with what a wheel has installed, and returns what it has printed."""
+        environment = {**os.environ, "PYTHONPATH": self.site(kind), **named}
         if "DATATRANSPORT_LIBRARY" not in named:
             environment.pop("DATATRANSPORT_LIBRARY")
         return subprocess.run(
@@ -128,15 +185,62 @@ class Wheels(unittest.TestCase):
         found = self.use("pure", PKG_CONFIG_PATH=str(prefix / "pkgconfig"))
         self.assertEqual(found, f"True {installed}")
 
+    def test_the_plugin_of_vllm(self):
+        vllm_node.need()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+        environment.update(VLLM_CONFIGURE_LOGGING="1", NIXL_LOG_LEVEL="FATAL")
+        program = subprocess.Popen(
+            [vllm_node.python()[0], *vllm_node.QUICK, "-c", PLUGIN, self.site("pure")],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        out, log, status = finish(program)
+        self.assertEqual((log, status), ("", 0), out + log)
+        first, *starts = out.split("start {")[1:]
+        for text in (first, *starts[:2]):
+            self.assertEqual(text.split("\n")[-3:], [*THEIRS, ""])
+            self.assertNotIn("libdatatransport", text)
+        # vLLM itself would not start here, and its last line says why.
+        self.assertRegex(starts[2], "\nImportError: libdatatransport.so.0 was not found")
+        self.assertIn(": /nowhere: there is no such file\n", starts[2])
+        for name in "NixlTransport", "NixlDataTransport":
+            line = rf"INFO .*\] vLLM's {name} is that of libdatatransport \d+\.\d+\.\d+ \(/.+\)\n"
+            self.assertEqual([len(re.findall(line, text)) for text in starts], [0, 0, 0, 1, 0], out)
+        for text in starts[3:]:
+            self.assertTrue(set(OURS) <= set(text.split("\n")), text)
+        # In vLLM's log is also what the library says.
+        self.assertRegex(starts[4], r"WARNING .*\] backend LOCAL: .*/nowhere")
+
     def test_what_is_in_them(self):
         for kind in self.wheels:
             names = self.names(kind)
             self.assertIn("datatransport/py.typed", names)
+            self.assertIn("datatransport_vllm.py", names)
             for terms in ("LICENSE", "THIRD_PARTY_NOTICES"):
                 self.assertTrue([name for name in names if name.endswith(f"/{terms}")], terms)
-            here = {path.name for path in (ROOT / "python" / "datatransport").glob("*.py")}
-            there = {name.split("/")[1] for name in names if name.startswith("datatransport/")}
-            self.assertLessEqual(here, there)
+            package = ROOT / "python" / "datatransport"
+            here = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
+            self.assertLessEqual(here, set(names))
+            with zipfile.ZipFile(self.wheels[kind]) as wheel:
+                for name in names:
+                    if name.endswith(".py"):
+                        terms = wheel.read(name).split(b"\n")[:2]
+                        self.assertIn(b"# SPDX-License-Identifier: Apache-2.0", terms, name)
+                (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+                found = email.message_from_bytes(wheel.read(metadata))
+            for field, value in (
+                ("Name", "datatransport"),
+                ("Version", datatransport.__version__),
+                ("License-Expression", "Apache-2.0"),
+                ("Requires-Python", ">=3.9"),
+                ("Author", "The libdatatransport authors"),
+                ("Description-Content-Type", "text/markdown"),
+            ):
+                self.assertEqual(found[field], value)
+            self.assertIn("# datatransport\n", found.get_payload())
 
 
 if __name__ == "__main__":

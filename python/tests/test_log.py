@@ -1,10 +1,15 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The library's log, as messages of the logging module."""
 
 import logging
 import threading
 import unittest
+import unittest.mock
 
 import datatransport as dt
+from datatransport import errors
+from datatransport._library import lib
 from support import finish, run, start
 
 OPEN = (
@@ -87,6 +92,61 @@ class Log(unittest.TestCase):
         out, log, status = run(source)
         self.assertEqual((out, status), ("went on\n", 0))
         self.assertIn("RuntimeError: of the logger", log)
+        # As the handlers of logging do.
+        out, log, status = run("import logging\nlogging.raiseExceptions = False\n" + source)
+        self.assertEqual((out, log, status), ("went on\n", "", 0))
+
+    def test_what_leaves_python_comes_out_of_the_call_that_it_is_about(self):
+        class Leaving(logging.Logger):
+            armed = False
+
+            def log(self, level, text, message):
+                if self.armed:
+                    self.messages.append(message)
+                    raise SystemExit(message)
+
+        logger = Leaving("leaving")
+        dt.log_to(logger, logging.DEBUG)
+
+        def opened():
+            return dt.Transport(bytearray(64), 64, backend="local")
+
+        def raises(function, *arguments):
+            """Whether SystemExit came out of a call, and of none after it."""
+            logger.messages, logger.armed = [], True
+            try:
+                function(*arguments)
+                left = False
+            except SystemExit as error:
+                left = str(error) == logger.messages[0]
+            finally:
+                logger.armed = False
+            self.assertTrue(logger.messages)
+            dt.compute_fingerprint({})
+            return left
+
+        self.assertTrue(raises(opened))
+        t = opened()
+        blob = t.export_handshake()
+        self.assertTrue(raises(t.import_handshake, "me", blob))
+        t.close()
+
+    def test_what_a_finalizer_logs_comes_out_of_no_other_call(self):
+        class Talking:
+            def __getattr__(self, name):
+                errors.hold(SystemExit("of the finalizer"))
+                return getattr(lib, name)
+
+        t = dt.Transport(bytearray(64), 64, backend="local")
+        # In the middle of a call, which has something of its own.
+        errors.hold(SystemExit("of the call"))
+        with unittest.mock.patch("sys.unraisablehook") as hook:
+            with unittest.mock.patch("datatransport._handle.lib", Talking()):
+                del t
+        self.assertEqual(str(hook.call_args[0][0].exc_value), "of the finalizer")
+        with self.assertRaisesRegex(SystemExit, "of the call"):
+            dt.compute_fingerprint({})
+        dt.compute_fingerprint({})
 
     def test_ctrl_c_inside_a_message(self):
         source = OPEN + (

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Memory of regions and buffers: how long it lives, and who may take it away."""
 
 import array

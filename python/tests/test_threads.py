@@ -1,15 +1,15 @@
-"""Threads, forks, signals, and how a process ends."""
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
+"""Threads, forks, Ctrl-C, and how a process ends."""
 
 import os
 import signal
 import threading
 import time
 import unittest
-import unittest.mock
 
 import datatransport as dt
-from datatransport._library import lib
-from support import PATIENCE_S, finish, run, start, until
+from support import PATIENCE_S, Peer, finish, run, start, until
 
 LENGTH = 4096
 # What the programs below begin with.
@@ -244,6 +244,58 @@ class Ends(unittest.TestCase):
         ) + OPEN
         self.assertEqual(run(source, "local"), ("closed\n", "", 0))
 
+    def test_what_cannot_be_closed_at_the_end_is_waited_for_once(self):
+        # However many there are, and their memory is there until the process has gone.
+        source = (
+            "from datatransport import _handle\n"
+            "class Memory(bytearray):\n"
+            # At the very end there is no `os` any more.
+            "    def __del__(self, write=os.write): write(1, b'freed\\n')\n"
+            "class Stuck:\n"
+            "    def __getattr__(self, name):\n"
+            "        return self.close if name == 'dt_close' else getattr(lib, name)\n"
+            "    def close(self, handle, timeout_ms):\n"
+            "        told.setdefault(id(handle), []).append(timeout_ms)\n"
+            "        time.sleep(timeout_ms / 1000)\n"
+            "        return dt.Status.TIMEOUT\n"
+            "def after():\n"
+            "    firsts = [times[0] for times in told.values()]\n"
+            "    print(len(firsts), set(firsts), sum(map(sum, told.values())) <= 600)\n"
+            "    sys.stdout.flush()\n"
+            "    late.append(dt.Transport(Memory(64), 64, backend='local'))\n"
+            "told, late, lib = {}, [], _handle.lib\n"
+            "dt.Transport(Memory(64), 64, backend='local').close()\n"
+            "_handle.lib = Stuck()\n"
+            "many = [dt.Transport(Memory(64), 64, backend='local') for _ in range(int(sys.argv[2]))]\n"
+        )
+        # Of what was registered first, the turn is last.
+        first = "import atexit\natexit.register(lambda: after())\n"
+        programs = {count: start(first + OPEN + source, "local", str(count)) for count in (0, 300)}
+        for count, program in programs.items():
+            with self.subTest(count):
+                # Besides those, there is the one of OPEN.
+                wanted = f"freed\n{count + 1} {{0}} True\n"
+                self.assertEqual(finish(program), (wanted, "", 0))
+
+    def test_exits_while_a_peer_stands_still(self):
+        with Peer("nixl_tcp", 1, num_blocks=64, block_len=1 << 20) as peer:
+            source = (
+                "t = dt.Transport(bytearray(64 << 20), 1 << 20, backend='nixl')\n"
+                "t.import_handshake('p', bytes.fromhex(sys.argv[2]))\n"
+                "t.write_blocks('p', [0], [0])\n"
+                "t.wait()\n"
+                "os.kill(int(sys.argv[3]), signal.SIGSTOP)\n"
+                "for _ in range(4): t.write_blocks('p', range(64), range(64))\n"
+                "t.poll()\n"
+                "print(t.stats().inflight)\n"
+            )
+            arguments = ("nixl", peer.hello["handshake"], str(peer.pid))
+            try:
+                program = start(OPEN + source, *arguments, backend="nixl_tcp")
+                self.assertEqual(finish(program), ("4\n", "", 0))
+            finally:
+                os.kill(peer.pid, signal.SIGCONT)
+
     def test_messages_arrive_though_nobody_closed(self):
         source = (
             "u = dt.Transport(bytearray(64), 64, backend=sys.argv[1], agent_name='u')\n"
@@ -276,54 +328,6 @@ class Ends(unittest.TestCase):
             self.assertEqual(finish(process), ("interrupted\n", "", 0))
         finally:
             process.kill()
-
-    def test_a_signal_loses_nothing(self):
-        # A handler that raises when a call has returned, before its caller has seen what it gave.
-        class Interrupted:
-            def __getattr__(self, name):
-                def call(*arguments):
-                    status = getattr(lib, name)(*arguments)
-                    signal.raise_signal(signal.SIGUSR1)
-                    return status
-
-                return call
-
-        def interrupt(*_):
-            raise KeyboardInterrupt
-
-        before = signal.signal(signal.SIGUSR1, interrupt)
-        self.addCleanup(signal.signal, signal.SIGUSR1, before)
-        t = dt.Transport(dt.Region(8 * LENGTH), LENGTH, backend="local")
-        self.addCleanup(t.close)
-        for name in ("me", "us"):
-            t.import_handshake(name, t.export_handshake())
-
-        def interrupted(function, *arguments):
-            with unittest.mock.patch("datatransport.transport.lib", Interrupted()):
-                self.assertRaises(KeyboardInterrupt, function, *arguments)
-
-        ids = [t.write_blocks("me", [0], [1]) for _ in range(5)]
-        until(lambda: not t.stats().inflight, lambda: t.poll(limit=0))
-        interrupted(t.poll)
-        self.assertEqual(t.poll(limit=0), [])
-        # Of which peer they are is not known any more.
-        self.assertEqual(t.poll("me"), [])
-        found = [one.id for one in t.poll(limit=2) + t.wait(0, limit=1) + t.poll()]
-        self.assertEqual(found, ids)
-        self.assertEqual(t.poll(), [])
-
-        last = t.write_blocks("us", [0], [1])
-        interrupted(t.wait, PATIENCE_S, "us")
-        self.assertEqual(t.poll("me"), [])
-        self.assertEqual([one.id for one in t.poll("us")], [last])
-
-        for text in (b"a", b"b", b"c"):
-            t.send_notif("me", text)
-        interrupted(t.get_new_notifs)
-        found = []
-        until(lambda: len(found) == 3, lambda: found.extend(t.get_new_notifs(2)))
-        self.assertEqual([one.message for one in found], [b"a", b"b", b"c"])
-        self.assertEqual(t.get_new_notifs(), [])
 
     def test_a_close_that_cannot_end(self):
         # A peer that was stopped in the middle of a copy: as long as it is, memory must stay.

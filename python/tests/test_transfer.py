@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Transfers between processes, over every backend, and what becomes of them when a peer ends."""
 
 import subprocess

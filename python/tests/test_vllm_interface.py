@@ -1,6 +1,11 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The interface of datatransport.vllm's classes beside that of vLLM's own, taken from the published wheel."""
 
 import inspect
+import json
+import re
+import shlex
 import sys
 import unittest
 from pathlib import Path
@@ -60,6 +65,8 @@ def kinds(state, name):
         push.cancel({3}, mode="immediate"),
     )
     told["remove"] = push.remove_remote_peer("x"), pull.remove_remote_peer("x")
+    # NIXL's bindings give names as bytes, and take any.
+    told["no text"] = pull.remove_remote_peer(b"\xff"), pull.remove_remote_peer("\ud800")
     told["write"] = push.write_blocks("x", [0], [0])
     told["bytes"] = [
         type(found).__name__
@@ -75,6 +82,7 @@ def kinds(state, name):
     told["raises"] = [
         refusal(pull.post_read, [0], "x", [0, 1], b""),
         refusal(pull.post_read, [0], "x", [0], b""),
+        refusal(pull.post_read, [0], b"\xff", [0], b""),
     ]
     told["end"] = [push.close(), push.close(), pull.deregister(), pull.deregister()]
     return told
@@ -186,20 +194,6 @@ def installed(state):
     return told
 
 
-def plugged_in(state, project):
-    """What vLLM calls of the package, as pyproject.toml names it; then whether ours is in its place."""
-    import pkgutil
-    import tomllib
-
-    vllm_stand_in.nixl()
-    with open(project, "rb") as text:
-        (name,) = tomllib.load(text)["project"]["entry-points"]["vllm.general_plugins"].values()
-    pkgutil.resolve_name(name)()
-    from vllm.v1.kv_offload.tiering.p2p import data
-
-    return data.NixlTransport.__module__
-
-
 def install_over(state, change):
     import datatransport.vllm as ours
     from vllm.v1.kv_offload.tiering.p2p import data
@@ -217,6 +211,28 @@ def install_over(state, change):
         unchanged = module.NixlTransport is NixlTransport
         module.NixlTransport = before
         assert unchanged
+
+
+class Readme(unittest.TestCase):
+    def test_commands(self):
+        """Those for vLLM are whole, and what is ours in them is what we take."""
+        text = (Path(__file__).resolve().parents[1] / "README.md").read_text(encoding="utf-8")
+        tiers, connectors = [], []
+        for block in re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+            words = shlex.split(block.replace("\\\n", ""), comments=True)
+            if "curl" in words:
+                self.assertIn("kv_transfer_params", json.loads(words[words.index("-d") + 1]))
+                continue
+            self.assertIn("DATATRANSPORT_VLLM=1", words[: words.index("vllm")])
+            config = json.loads(words[-1])
+            if words[-2] == "--kv-transfer-config":
+                tiers += config["kv_connector_extra_config"]["secondary_tiers"]
+            else:
+                self.assertEqual(words[-2], "--ec-transfer-config")
+                self.assertIs(config["ec_connector_extra_config"]["ec_enable_nixl"], True)
+                connectors.append(config["ec_connector"])
+        self.assertEqual([one["type"] for one in tiers], ["p2p"] * 2)
+        self.assertEqual(connectors, ["ECCPUConnector"] * 2)
 
 
 class Interface(unittest.TestCase):
@@ -304,16 +320,6 @@ class Interface(unittest.TestCase):
             self.addCleanup(node.kill)
             found = node.ask("test_vllm_interface.nixl_of", loaded)
             self.assertEqual(found, f".{wanted}.mesonpy.libs")
-
-    def test_plugin(self):
-        project = str(Path(__file__).resolve().parents[1] / "pyproject.toml")
-        for wanted, module in ("1", "datatransport.vllm.push"), (
-            "0",
-            "vllm.v1.kv_offload.tiering.p2p.data.nixl",
-        ):
-            node = Node("ours", "plugin", DATATRANSPORT_VLLM=wanted)
-            self.addCleanup(node.kill)
-            self.assertEqual(node.ask("test_vllm_interface.plugged_in", project), module)
 
     def test_install_refuses_another_interface(self):
         node = Node("original", "another")

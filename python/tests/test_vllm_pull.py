@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """datatransport.vllm.NixlDataTransport beside vLLM's own, each with the other as its peer."""
 
 import random

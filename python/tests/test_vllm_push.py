@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """datatransport.vllm.NixlTransport beside vLLM's own NixlTransport, each with the other as its peer."""
 
 import random

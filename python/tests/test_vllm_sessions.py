@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's own session code, unedited, over datatransport.vllm, with the original classes on the other side.
 
 Messages go over ZeroMQ, by vLLM's own control planes; what is played here is the engine around them.

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Moves blocks between this process and another one, and compares the bytes on both sides.
 
 main() is for a process of its own: UCX reads its settings once.

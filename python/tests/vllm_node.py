@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """A process with the two transports of one maker, ours or the original ones, and what tests do with it.
 
 Run with a file descriptor, it serves there; Node is the other end. Processes, because UCX reads its settings

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """What the files of vLLM import from the rest of it, in as far as they use it.
 
 The files themselves are unedited: scripts/vllm.sh takes them from the wheel. The rest of vLLM would need
@@ -5,7 +7,6 @@ torch and more, and has no part in what is tested.
 """
 
 import enum
-import logging
 import os
 import sys
 import types
@@ -18,20 +19,15 @@ THIRD_PARTY = Path(__file__).resolve().parents[2] / "third_party"
 def stand_in():
     for folder in ("vllm", "nixl", "python"):
         sys.path.insert(1, str(THIRD_PARTY / folder))
-    logger = _module("vllm.logger")
-
-    def init_logger(name):
-        found = logging.getLogger(name)
-        found.info_once, found.warning_once = found.info, found.warning
-        return found
-
-    logger.init_logger = init_logger
     platforms = _module("vllm.platforms")
     platforms.current_platform = types.SimpleNamespace(is_rocm=lambda: False)
-    envs = _module("vllm.envs")
-    envs.VLLM_P2P_HANDSHAKE_TIMEOUT_S = 60
-    # `import vllm.envs as envs` looks for it there; vllm itself has no file.
-    sys.modules["vllm"] = _package("vllm", envs=envs, logger=logger, platforms=platforms)
+    # Only who asks for them wants its messages.
+    os.environ.setdefault("VLLM_CONFIGURE_LOGGING", "0")
+    os.environ.setdefault("VLLM_P2P_HANDSHAKE_TIMEOUT_S", "60")
+    # vllm itself has no file here.
+    sys.modules["vllm"] = _package("vllm", platforms=platforms)
+    state = _module("vllm.distributed.parallel_state")
+    state.is_local_first_rank = state.is_global_first_rank = lambda: True
     base = _module("vllm.v1.kv_offload.base")
     base.OffloadKey = typing.NewType("OffloadKey", bytes)
     base.LookupResult = enum.Enum("LookupResult", "MISS HIT HIT_PENDING RETRY")

@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """vLLM's two NIXL transports over this library, for vLLM 0.33.
 
 NixlTransport stands for the class of this name of vLLM's P2P tier (KV blocks, written to peers),
@@ -54,8 +56,9 @@ poll(peer_id) tells it until remove_remote_peer(). write_blocks() and poll() do 
 does; check_xfer_state() does.
 """
 
-from ._install import install, plugin
+from ._install import install
+from ._open import logger
 from .pull import NixlDataTransport
 from .push import CancelMode, NixlTransport, PollResult
 
-__all__ = ["CancelMode", "NixlDataTransport", "NixlTransport", "PollResult", "install", "plugin"]
+__all__ = ["CancelMode", "NixlDataTransport", "NixlTransport", "PollResult", "install", "logger"]

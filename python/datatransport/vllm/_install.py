@@ -1,12 +1,15 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """Puts the classes where vLLM looks for its own."""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import os
 import sys
 from typing import Any
+
+from datatransport import library_path, library_version
 
 from ._open import logger
 from .pull import NixlDataTransport
@@ -48,17 +51,12 @@ def install() -> None:
         base.register(ours)
         for module in modules:
             setattr(module, ours.__name__, ours)
-        logger.info("vLLM's %s is that of libdatatransport", ours.__name__)
-
-
-def plugin() -> None:
-    """install(), if the environment variable DATATRANSPORT_VLLM is 1: for vLLM's plugins.
-
-    vLLM calls it in each of its processes. With the variable a deployment decides, not the mere presence
-    of this package.
-    """
-    if os.environ.get("DATATRANSPORT_VLLM") == "1":
-        install()
+        logger.info(
+            "vLLM's %s is that of libdatatransport %s (%s)",
+            ours.__name__,
+            ".".join(map(str, library_version())),
+            library_path(),
+        )
 
 
 def _compare(original: type[Any], ours: type[Any]) -> None:

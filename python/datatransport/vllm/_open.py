@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """How both classes make their transport."""
 
 from __future__ import annotations
@@ -8,7 +10,8 @@ from typing import Any, Optional
 
 from datatransport import Backend, Transport
 
-logger = logging.getLogger("datatransport.vllm")
+# Below vLLM's own, so that what is set for its log holds for this.
+logger = logging.getLogger("vllm.datatransport")
 
 # Seconds that an orderly end may take. Longer than what a peer that polls needs to take the last messages,
 # and short beside vLLM's own patience at shutdown.
@@ -30,7 +33,7 @@ def open_transport(
     """
     if backend is None:
         backend = Backend.AUTO if os.environ.get("DT_BACKEND") else Backend.NIXL
-    return Transport(
+    transport = Transport(
         memory,
         block_len,
         num_blocks=num_blocks,
@@ -40,6 +43,14 @@ def open_transport(
         # Peers are served between polls, too, as the original's progress thread does it.
         progress_thread=True,
     )
+    logger.info(
+        "transport %s: %d blocks of %d bytes over %s",
+        agent_name,
+        num_blocks,
+        block_len,
+        transport.backend.name,
+    )
+    return transport
 
 
 def close_transport(transport: Transport) -> None:

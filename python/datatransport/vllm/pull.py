@@ -1,10 +1,12 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The transport of vLLM's encoder cache: what vllm.distributed.ec_transfer.ec_connector.cpu.data.nixl has."""
 
 import ctypes
 import threading
 from typing import Any, Optional, Union, cast
 
-from datatransport import DataTransportError, Transport, Unavailable
+from datatransport import DataTransportError, Notif, Transport, Unavailable
 
 from ._open import close_transport, logger, open_transport
 
@@ -33,6 +35,8 @@ class NixlDataTransport:
         # name: what the peer was registered with. Together with the transport under the lock.
         self._peers: dict[str, tuple[bytes, bytes]] = {}
         self._lock = threading.Lock()
+        # On their way from the library to who asks.
+        self._notifs: list[Notif] = []
         try:
             self._transport: Optional[Transport] = open_transport(
                 agent_name, memory, num_blocks, block_size_bytes
@@ -68,7 +72,12 @@ class NixlDataTransport:
         """Forgets a peer. Reads of its blocks fail, when they have stopped touching memory."""
         name = _text(agent_name)
         with self._lock:
-            if self._peers.pop(name, None) is None or self._transport is None:
+            if self._peers.pop(name, None) is None:
+                logger.warning(
+                    "EC: remove_remote_peer failed for %r: it is not registered", agent_name
+                )
+                return
+            if self._transport is None:
                 return
             try:
                 self._transport.remove_remote_peer(name)
@@ -89,20 +98,37 @@ class NixlDataTransport:
                 f"({len(local_indices)} vs {len(remote_indices)})"
             )
         name = _text(agent_name)
-        with self._lock:
-            transport = self._open()
-            if name not in self._peers:
-                raise KeyError(agent_name)
-            return transport.post_read(name, local_indices, remote_indices, notif_msg)
+        given = None
+        try:
+            with self._lock:
+                transport = self._open()
+                if name not in self._peers:
+                    raise KeyError(agent_name)
+                given = transport.post_read(name, local_indices, remote_indices, notif_msg)
+            return given
+        except BaseException:
+            # Of a handler of a signal. The caller does not get it.
+            if given is not None:
+                self.release_xfer_handle(given)
+            raise
 
     def get_new_notifs(self) -> dict[str, list[bytes]]:
         """What peers have sent since the last call, by the name of the sender."""
-        transport = self._open()
-        found: dict[str, list[bytes]] = {}
-        while notifs := transport.get_new_notifs():
-            for notif in notifs:
-                found.setdefault(notif.agent_name, []).append(notif.message)
-        return found
+        mine: list[Notif] = []
+        try:
+            with self._lock:
+                transport = self._open()
+                while notifs := transport.get_new_notifs():
+                    self._notifs += notifs
+                mine, self._notifs = self._notifs, []
+                found: dict[str, list[bytes]] = {}
+                for notif in mine:
+                    found.setdefault(notif.agent_name, []).append(notif.message)
+            return found
+        except BaseException:
+            # What has come is for the next call.
+            self._notifs[:0] = mine
+            raise
 
     def check_xfer_state(self, handle: Any) -> str:
         """ "DONE" or "PROC"; raises why a read has failed, which touches no memory any more then."""
@@ -134,4 +160,7 @@ class NixlDataTransport:
 
 
 def _text(agent_name: Union[str, bytes]) -> str:
-    return agent_name.decode() if isinstance(agent_name, bytes) else agent_name
+    # What is no UTF-8 is the name of nobody, and no other error than any such name.
+    return (
+        agent_name.decode(errors="surrogateescape") if isinstance(agent_name, bytes) else agent_name
+    )

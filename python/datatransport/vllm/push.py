@@ -1,3 +1,5 @@
+# SPDX-FileCopyrightText: The libdatatransport authors
+# SPDX-License-Identifier: Apache-2.0
 """The transport of vLLM's P2P tier for KV blocks: what vllm.v1.kv_offload.tiering.p2p.data.nixl has."""
 
 from __future__ import annotations
@@ -43,6 +45,14 @@ class PollResult(NamedTuple):
 _EMPTY = PollResult(done=(), failed=())
 
 
+class _Ended(NamedTuple):
+    """What a poll() has yet to tell."""
+
+    id: int
+    peer: str
+    done: bool
+
+
 class NixlTransport:
     """vLLM's class of this name, over this library.
 
@@ -69,6 +79,9 @@ class NixlTransport:
         self._next_id = 0
         # The caller's id: (peer, the library's id).
         self._inflight: dict[int, tuple[str, int]] = {}
+        # On their way from the library to who polls.
+        self._reported: list[Completion] = []
+        self._ended: list[_Ended] = []
         self._peers: set[str] = set()
         # peer: failures since its last success.
         self._peer_strikes: dict[str, int] = {}
@@ -186,71 +199,111 @@ class NixlTransport:
         remote_idxs: list[int],
     ) -> int | None:
         """Starts to copy local blocks to the peer's. Returns the transfer's id, or None if it was refused."""
-        with self._lock:
-            if self._transport is None or peer_id not in self._peers:
-                logger.warning(
-                    "NixlTransport %s: write_blocks to peer=%s, which is not registered (known peers=%s)",
-                    self._agent_name,
-                    peer_id,
-                    sorted(self._peers),
-                )
-                return None
-            transfer_id = self._next_id
-            try:
-                xfer = self._transport.write_blocks(
-                    peer_id, local_idxs, remote_idxs, user_data=transfer_id
-                )
-            except DataTransportError as error:
-                logger.warning(
-                    "NixlTransport %s: write_blocks failed for peer=%s: %s",
-                    self._agent_name,
-                    peer_id,
-                    error,
-                )
-                # A lost peer the library knows itself, and the next poll tells.
-                if not isinstance(error, PeerLost):
-                    self._strike(peer_id, f"{type(error).__name__}: {error}")
-                return None
-            self._next_id += 1
-            self._inflight[transfer_id] = peer_id, xfer
-            return transfer_id
+        given = None
+        try:
+            with self._lock:
+                given = self._begin(peer_id, local_idxs, remote_idxs)
+            return given
+        except BaseException:
+            # Of a handler of a signal. The caller does not get the id.
+            if given is not None:
+                self.cancel([given])
+            raise
+
+    def _begin(self, peer_id: str, local_idxs: list[int], remote_idxs: list[int]) -> int | None:
+        if self._transport is None or peer_id not in self._peers:
+            logger.warning(
+                "NixlTransport %s: write_blocks to peer=%s, which is not registered (known peers=%s)",
+                self._agent_name,
+                peer_id,
+                sorted(self._peers),
+            )
+            return None
+        transfer_id = self._next_id
+        try:
+            xfer = self._transport.write_blocks(
+                peer_id, local_idxs, remote_idxs, user_data=transfer_id
+            )
+        except DataTransportError as error:
+            logger.warning(
+                "NixlTransport %s: write_blocks failed for peer=%s: %s",
+                self._agent_name,
+                peer_id,
+                error,
+            )
+            # A lost peer the library knows itself, and the next poll tells.
+            if not isinstance(error, PeerLost):
+                self._strike(peer_id, f"{type(error).__name__}: {error}")
+            return None
+        self._next_id += 1
+        self._inflight[transfer_id] = peer_id, xfer
+        return transfer_id
 
     def poll(self, peer_id: str | None = None) -> PollResult:
         """Drives all work and reports what has ended: of peer_id, or of every peer."""
-        with self._lock:
-            if self._transport is None:
-                return _EMPTY
-            done: list[int] = []
-            failed: list[tuple[int, str, int]] = []
-            try:
-                for completion in self._completions(peer_id):
-                    known = self._inflight.pop(completion.user_data, None)
-                    if known is None:
-                        # Given up by a cancel() that the library had no memory for.
-                        continue
-                    owner, _ = known
-                    if completion.ok:
-                        done.append(completion.user_data)
-                        # The order within a batch is not known: a success counts before its failures.
-                        self._peer_strikes.pop(owner, None)
-                    else:
-                        failed.append((completion.user_data, owner, completion.status))
-                for _, owner, status in failed:
-                    # Of a peer that is lost or was removed it says nothing that is not known.
-                    if status not in (Status.PEER_LOST, Status.CANCELLED):
-                        self._strike(owner, f"state {status_name(status)}")
-                if peer_id in self._peers and peer_id not in self._peer_faults:
-                    peer = self._transport.peer_status(peer_id)
-                    if not peer.healthy:
-                        self._set_peer_fault(peer_id, _cause(peer.status), peer.text)
-            except DataTransportError as error:
-                # It may not be raised. What is in flight stays so: nobody knows what it still does.
-                for owner in {peer_id} & self._peers if peer_id is not None else self._peers:
-                    self._set_peer_fault(owner, f"poll raised {type(error).__name__}: {error}")
-            fault = None if peer_id is None else self._peer_faults.get(peer_id)
-            if not done and not failed and fault is None:
-                return _EMPTY
-            return PollResult(done or (), [entry[0] for entry in failed] or (), fault)
+        mine: list[_Ended] = []
+        try:
+            with self._lock:
+                if self._transport is None:
+                    return _EMPTY
+                try:
+                    self._collect(self._transport, peer_id)
+                    if peer_id in self._peers and peer_id not in self._peer_faults:
+                        peer = self._transport.peer_status(peer_id)
+                        if not peer.healthy:
+                            self._set_peer_fault(peer_id, _cause(peer.status), peer.text)
+                except DataTransportError as error:
+                    # It may not be raised. What is in flight stays so: nobody knows what it still does.
+                    for owner in {peer_id} & self._peers if peer_id is not None else self._peers:
+                        self._set_peer_fault(owner, f"poll raised {type(error).__name__}: {error}")
+                fault = None if peer_id is None else self._peer_faults.get(peer_id)
+                mine, self._ended = self._of(peer_id)
+                if not mine and fault is None:
+                    return _EMPTY
+                done = [one.id for one in mine if one.done]
+                failed = [one.id for one in mine if not one.done]
+                result = PollResult(done or (), failed or (), fault)
+            return result
+        except BaseException:
+            # Of a handler of a signal. The next poll tells it.
+            self._ended[:0] = mine
+            raise
+
+    def _collect(self, transport: Transport, peer_id: str | None) -> None:
+        """Brings what the library reports into _ended, each once, wherever a handler of a signal raises: from
+        list to list it goes in steps without a call."""
+        failures = []
+        while True:
+            batch = transport.poll(peer_id, _AT_ONCE)
+            self._reported += batch
+            while self._reported:
+                completion = self._reported[0]
+                known = self._inflight.get(completion.user_data)
+                if known is None:
+                    # Given up by a cancel() that the library had no memory for.
+                    del self._reported[0]
+                    continue
+                owner = known[0]
+                if completion.ok:
+                    # The order within a batch is not known: a success counts before its failures.
+                    self._peer_strikes.pop(owner, None)
+                # Of a peer that is lost or was removed it says nothing that is not known.
+                elif completion.status not in (Status.PEER_LOST, Status.CANCELLED):
+                    failures.append((owner, completion.status))
+                ended = [_Ended(completion.user_data, owner, completion.ok)]
+                self._ended += ended
+                del self._inflight[completion.user_data], self._reported[0]
+            if len(batch) < _AT_ONCE:
+                break
+        for owner, status in failures:
+            self._strike(owner, f"state {status_name(status)}")
+
+    def _of(self, peer_id: str | None) -> tuple[list[_Ended], list[_Ended]]:
+        """Of _ended what is a peer's, and the rest."""
+        if peer_id is None:
+            return self._ended, []
+        mine = [one for one in self._ended if one.peer == peer_id]
+        return mine, [one for one in self._ended if one.peer != peer_id]
 
     def cancel(
         self,
@@ -287,19 +340,13 @@ class NixlTransport:
         with self._lock:
             transport, self._transport = self._transport, None
             self._inflight.clear()
+            self._reported.clear()
+            self._ended.clear()
             self._peers.clear()
             self._peer_strikes.clear()
             self._peer_faults.clear()
             if transport is not None:
                 close_transport(transport)
-
-    def _completions(self, peer_id: str | None) -> Iterable[Completion]:
-        assert self._transport is not None
-        while True:
-            batch = self._transport.poll(peer_id, _AT_ONCE)
-            yield from batch
-            if len(batch) < _AT_ONCE:
-                return
 
     def _strike(self, peer_id: str, cause: str) -> None:
         # One that surfaces after its peer was removed is not the next registration's.
