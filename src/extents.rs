@@ -29,7 +29,8 @@ pub struct Run {
     pub blocks: u32,
 }
 
-/// The merged runs of one transfer, in the order of the caller's lists.
+/// The merged runs of one transfer, in the order of the caller's lists. They have room of their own for
+/// [`FEW`], so they are filled where they are, and not moved.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Runs {
     runs: SmallVec<[Run; FEW]>,
@@ -38,17 +39,25 @@ pub struct Runs {
 }
 
 impl Runs {
+    /// None yet, with the blocks of `remote` on the other side.
+    pub fn towards(remote: Layout) -> Runs {
+        Runs {
+            runs: SmallVec::new(),
+            bytes: 0,
+            remote,
+        }
+    }
+
+    /// Takes the blocks of two lists.
+    ///
     /// Checks every index against its side's blocks, then merges neighbours. Remote blocks are
     /// neighbours by their addresses, whatever their indexes.
     ///
     /// An index may be repeated. Where destinations repeat, the caller finds one of the written
     /// blocks there; which one is not said.
-    pub fn merge(
-        local_idxs: &[u32],
-        remote_idxs: &[u32],
-        local: &Region,
-        remote: &Layout,
-    ) -> Result<Runs> {
+    pub fn merge(&mut self, local_idxs: &[u32], remote_idxs: &[u32], local: &Region) -> Result<()> {
+        debug_assert!(self.runs.is_empty(), "runs are merged once");
+        let remote = &self.remote;
         if local_idxs.len() != remote_idxs.len() {
             fail!(
                 InvalidArg,
@@ -74,11 +83,11 @@ impl Runs {
         };
         let count = local_idxs.len();
         // Each kind of layout gets a loop of its own: most are uniform, and need no addresses.
-        let runs = match remote {
+        match remote {
             Layout::Uniform(_) => {
                 let ends = (local.num_blocks(), remote.num_blocks());
                 let mut runs = Uniform::new(local_idxs, remote_idxs, ends);
-                let gathered = gather(&mut runs, count)?;
+                gather(&mut runs, count, &mut self.runs)?;
                 if !runs.is_done() {
                     check(local_idxs, remote_idxs, local, remote)?;
                     fail!(
@@ -86,7 +95,6 @@ impl Runs {
                         "the lists of indexes change while they are read"
                     );
                 }
-                gathered
             }
             Layout::Table(table) => {
                 check(local_idxs, remote_idxs, local, remote)?;
@@ -97,14 +105,24 @@ impl Runs {
                     addresses[run.remote as usize] + u64::from(run.blocks) * block_len
                         == addresses[next as usize]
                 };
-                gather(listed(local_idxs, remote_idxs, follows), count)?
+                let runs = listed(local_idxs, remote_idxs, follows);
+                gather(runs, count, &mut self.runs)?;
             }
-        };
-        Ok(Runs {
-            runs,
-            bytes,
-            remote: remote.clone(),
-        })
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    /// The runs of two lists, where nothing depends on how fast it is.
+    pub fn of(
+        local_idxs: &[u32],
+        remote_idxs: &[u32],
+        local: &Region,
+        remote: &Layout,
+    ) -> Result<Runs> {
+        let mut runs = Runs::towards(remote.clone());
+        runs.merge(local_idxs, remote_idxs, local)?;
+        Ok(runs)
     }
 
     /// The runs, at least one.
@@ -143,8 +161,8 @@ pub struct Cursor {
 impl Cursor {
     /// A cursor at the start of `runs`, with memory of its own.
     #[cfg(test)]
-    pub fn new(runs: Runs) -> Cursor {
-        Spare::default().cursor(runs).unwrap()
+    pub fn new(mut runs: Runs) -> Cursor {
+        Spare::default().cursor(&mut runs).unwrap()
     }
 
     /// The next piece of at most `max` bytes (`max` is not 0), or `None` at the end.
@@ -211,7 +229,7 @@ mod tests {
 
     /// Both sides have the same blocks.
     fn merge(local_idxs: &[u32], remote_idxs: &[u32], both: Region) -> Result<Runs> {
-        Runs::merge(local_idxs, remote_idxs, &both, &both.into())
+        Runs::of(local_idxs, remote_idxs, &both, &both.into())
     }
 
     fn table(addresses: &[u64], block_len: u64) -> Layout {
@@ -230,18 +248,18 @@ mod tests {
     #[test]
     fn names_the_bad_index() {
         let (l, r) = (region(512, 64), Layout::from(region(7, 64)));
-        let error = Runs::merge(&[0, 1, 2, 512], &[0, 1, 2, 3], &l, &r).unwrap_err();
+        let error = Runs::of(&[0, 1, 2, 512], &[0, 1, 2, 3], &l, &r).unwrap_err();
         assert_eq!(error.status, Status::OutOfRange);
         assert_eq!(
             error.message,
             "local_idxs[3] is 512, but the region has 512 blocks"
         );
-        let error = Runs::merge(&[0, 1], &[6, 7], &l, &r).unwrap_err();
+        let error = Runs::of(&[0, 1], &[6, 7], &l, &r).unwrap_err();
         assert_eq!(
             error.message,
             "remote_idxs[1] is 7, but the peer's region has 7 blocks"
         );
-        assert!(Runs::merge(&[511], &[6], &l, &r).is_ok());
+        assert!(Runs::of(&[511], &[6], &l, &r).is_ok());
     }
 
     #[test]
@@ -295,14 +313,14 @@ mod tests {
         // Blocks 0, 1 and 3 follow on each other in the peer's memory, though not in the list; block 2
         // does not follow on block 1; block 4 is block 0 once more.
         let r = table(&[1000, 1064, 5000, 1128, 1000], 64);
-        let runs = Runs::merge(&[0, 1, 2, 3, 4, 5], &[0, 1, 3, 2, 4, 1], &l, &r).unwrap();
+        let runs = Runs::of(&[0, 1, 2, 3, 4, 5], &[0, 1, 3, 2, 4, 1], &l, &r).unwrap();
         assert_eq!(parts(&runs), [(0, 0, 3), (3, 2, 1), (4, 4, 2)]);
         let mut cursor = Cursor::new(runs);
         let pieces: Vec<_> = std::iter::from_fn(|| cursor.next_piece(u64::MAX))
             .map(|piece| (piece.local, piece.remote, piece.len))
             .collect();
         assert_eq!(pieces, [(0, 0, 192), (192, 4000, 64), (256, 0, 128)]);
-        let error = Runs::merge(&[0], &[5], &l, &r).unwrap_err();
+        let error = Runs::of(&[0], &[5], &l, &r).unwrap_err();
         assert_eq!(
             error.message,
             "remote_idxs[0] is 5, but the peer's region has 5 blocks"
@@ -347,7 +365,7 @@ mod tests {
             addresses.push(addresses[10]);
             let remote = table(&addresses, block_len);
             let (l, r): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
-            let runs = Runs::merge(&l, &r, &region(12, block_len), &remote).unwrap();
+            let runs = Runs::of(&l, &r, &region(12, block_len), &remote).unwrap();
             for pair in runs.as_slice().windows(2) {
                 let end = |start: u64, run: &Run| start + u64::from(run.blocks) * block_len;
                 let local = |run: &Run| u64::from(run.local) * block_len;

@@ -269,35 +269,37 @@ impl Transport {
         user_data: u64,
         hold: Option<&[u8]>,
     ) -> Result<XferId> {
-        let merge = |remote: &Layout| Runs::merge(local_idxs, remote_idxs, &self.region, remote);
-        let (mut inner, mut terms, runs) = loop {
-            let inner = self.enter()?;
-            let peer = inner.peers.usable(peer_id)?;
-            let terms = Terms {
-                peer: peer.key,
-                conn: peer.conn,
-                direction,
-                bytes: 0,
-                user_data,
-                held: hold.is_some(),
-            };
-            if local_idxs.len() <= SHORT_LIST {
-                let runs = merge(&peer.layout)?;
-                break (inner, terms, runs);
-            }
+        let mut inner = self.enter()?;
+        let mut peer = inner.peers.usable(peer_id)?;
+        let mut to = (peer.key, peer.conn);
+        let mut runs = Runs::towards(peer.layout.clone());
+        if local_idxs.len() <= SHORT_LIST {
+            runs.merge(local_idxs, remote_idxs, &self.region)?;
+        } else {
             // Merging takes as long as the lists are long: other threads go on meanwhile. If they
             // remove or replace the peer, it is done again.
-            let remote = peer.layout.clone();
-            drop(inner);
-            let runs = merge(&remote)?;
-            let inner = self.enter()?;
-            if inner.peers.is_usable(terms.conn) {
-                break (inner, terms, runs);
+            loop {
+                drop(inner);
+                runs.merge(local_idxs, remote_idxs, &self.region)?;
+                inner = self.enter()?;
+                if inner.peers.is_usable(to.1) {
+                    break;
+                }
+                peer = inner.peers.usable(peer_id)?;
+                to = (peer.key, peer.conn);
+                runs = Runs::towards(peer.layout.clone());
             }
+        }
+        let terms = Terms {
+            peer: to.0,
+            conn: to.1,
+            direction,
+            bytes: runs.bytes(),
+            user_data,
+            held: hold.is_some(),
         };
-        terms.bytes = runs.bytes();
         let op = OpId(inner.ledger.next_id());
-        let started = match inner.backend.start(terms.conn, op, direction, runs) {
+        let started = match inner.backend.start(terms.conn, op, direction, &mut runs) {
             Ok(started) => started,
             Err(error) => {
                 // What this process lacks is not the peer's fault.

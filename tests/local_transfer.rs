@@ -415,13 +415,13 @@ fn a_forked_child_has_no_part_in_it() {
     let peer = child.create(Backing::Shared, 16, 4096);
     let mut node = Node::new(Backing::Foreign, 16, 4096);
     let conn = node.connect_to(&peer).unwrap();
-    let runs = Runs::merge(&[0], &[0], &node.region, &peer.region.into()).unwrap();
+    let mut runs = Runs::of(&[0], &[0], &node.region, &peer.region.into()).unwrap();
     // SAFETY: the child only uses the transport and ends without unwinding or running handlers.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         let refused = node
             .local
-            .start(conn, OpId(99), Direction::Write, runs)
+            .start(conn, OpId(99), Direction::Write, &mut runs)
             .is_err();
         let mut events = Vec::new();
         node.local.progress(Instant::now(), &mut events);

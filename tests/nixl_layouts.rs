@@ -72,10 +72,10 @@ impl Node<'_> {
 
     fn run(&mut self, conn: ConnId, direction: Direction, pairs: &[(u32, u32)], remote: &Layout) {
         let (local, theirs): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
-        let runs = Runs::merge(&local, &theirs, &self.region(), remote).unwrap();
+        let mut runs = Runs::of(&local, &theirs, &self.region(), remote).unwrap();
         self.last += 1;
         let op = OpId(self.last);
-        if self.backend.start(conn, op, direction, runs).unwrap() == Start::Done {
+        if self.backend.start(conn, op, direction, &mut runs).unwrap() == Start::Done {
             return;
         }
         let deadline = Instant::now() + PATIENCE;

@@ -141,10 +141,16 @@ pub trait Backend: Send {
     /// keeps what it needs until it ends.
     fn disconnect(&mut self, conn: ConnId);
 
-    /// Takes on a transfer, whose runs are blocks of this side and of the connection's `remote`. It never waits, and copies at most
-    /// a few small blocks itself. `Err` means that nothing runs; status `PeerLost` means that the
+    /// Takes on a transfer, whose runs are blocks of this side and of the connection's `remote`; what is left of them
+    /// is of no meaning. It never waits, and copies at most a few small blocks itself. `Err` means that nothing runs; status `PeerLost` means that the
     /// connection is of no use any more.
-    fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start>;
+    fn start(
+        &mut self,
+        conn: ConnId,
+        op: OpId,
+        direction: Direction,
+        runs: &mut Runs,
+    ) -> Result<Start>;
 
     /// Stops a running transfer, one for which no event was given out yet. May be asked again.
     fn stop(&mut self, op: OpId) -> Stop;

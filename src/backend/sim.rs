@@ -209,7 +209,7 @@ impl Backend for Sim {
         conn: ConnId,
         op: OpId,
         _direction: Direction,
-        runs: Runs,
+        runs: &mut Runs,
     ) -> Result<Start> {
         let mut state = self.0.0.lock();
         assert!(

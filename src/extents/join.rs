@@ -7,23 +7,25 @@ use crate::error::{Result, fail};
 use crate::layout::Layout;
 use crate::region::Region;
 
-/// All runs of lists of so many blocks.
+/// All runs of lists of so many blocks, into an empty list.
 pub(super) fn gather(
     mut runs: impl Iterator<Item = Run>,
     blocks: usize,
-) -> Result<SmallVec<[Run; FEW]>> {
-    let few: SmallVec<[Run; FEW]> = runs.by_ref().take(FEW).collect();
+    all: &mut SmallVec<[Run; FEW]>,
+) -> Result<()> {
+    all.extend(runs.by_ref().take(FEW));
     let Some(next) = runs.next() else {
-        return Ok(few);
+        return Ok(());
     };
     let mut many = room_for(blocks)?;
-    many.extend_from_slice(&few);
+    many.extend_from_slice(all);
     many.push(next);
     for run in runs {
         many.push(run);
     }
     many.shrink_to_fit();
-    Ok(SmallVec::from_vec(many))
+    *all = SmallVec::from_vec(many);
+    Ok(())
 }
 
 /// Memory that is reserved and not touched costs nothing; growing would copy.
@@ -183,7 +185,8 @@ mod tests {
 
     fn runs_of(locals: &[u32], remotes: &[u32], ends: (u64, u64)) -> Option<Vec<Run>> {
         let mut runs = Uniform::new(locals, remotes, ends);
-        let found = gather(&mut runs, locals.len()).unwrap();
+        let mut found = SmallVec::new();
+        gather(&mut runs, locals.len(), &mut found).unwrap();
         runs.is_done().then(|| found.to_vec())
     }
 

@@ -19,9 +19,9 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// A cursor at the start of `runs`.
-    pub fn cursor(&mut self, runs: Runs) -> Result<Cursor> {
-        let (bytes, remote) = (runs.bytes, runs.remote);
+    /// A cursor at the start of `runs`, which it takes when they are many.
+    pub fn cursor(&mut self, runs: &mut Runs) -> Result<Cursor> {
+        let (bytes, remote) = (runs.bytes, runs.remote.clone());
         let runs = match &runs.runs[..] {
             [run] => smallvec![*run],
             few if few.len() <= FEW => {
@@ -29,7 +29,7 @@ impl Spare {
                 place.extend_from_slice(few);
                 SmallVec::from_vec(place)
             }
-            _ => SmallVec::from_vec(runs.runs.into_vec()),
+            _ => SmallVec::from_vec(std::mem::take(&mut runs.runs).into_vec()),
         };
         Ok(Cursor {
             runs,
@@ -78,7 +78,7 @@ mod tests {
     fn runs(count: u32) -> Runs {
         let region = Region::new(4096, 1000, 8).unwrap();
         let idxs: Vec<u32> = (0..count).map(|i| 2 * i).collect();
-        Runs::merge(&idxs, &idxs, &region, &region.into()).unwrap()
+        Runs::of(&idxs, &idxs, &region, &region.into()).unwrap()
     }
 
     fn kept(spare: &Spare) -> [usize; 3] {
@@ -97,7 +97,7 @@ mod tests {
             (17, [1, 1, 1]),
             (65, [1, 1, 1]),
         ] {
-            let mut cursor = spare.cursor(runs(count)).unwrap();
+            let mut cursor = spare.cursor(&mut runs(count)).unwrap();
             assert_eq!(cursor.total_bytes(), u64::from(count) * 8);
             let pieces = std::iter::from_fn(|| cursor.next_piece(u64::MAX));
             let locals: Vec<u64> = pieces.map(|piece| piece.local).collect();
@@ -112,7 +112,7 @@ mod tests {
     fn what_a_burst_took_is_given_back() {
         let mut spare = Spare::default();
         let all: Vec<Cursor> = (0..3 * KEPT)
-            .map(|_| spare.cursor(runs(2)).unwrap())
+            .map(|_| spare.cursor(&mut runs(2)).unwrap())
             .collect();
         for cursor in all {
             spare.take_back(cursor);

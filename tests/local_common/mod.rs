@@ -101,8 +101,8 @@ impl Node {
         remote: &(impl Clone + Into<Layout>),
     ) -> Result<OpId> {
         let op = OpId(self.id());
-        let runs = Runs::merge(locals, remotes, &self.region, &remote.clone().into())?;
-        if self.local.start(conn, op, direction, runs)? == Start::Done {
+        let mut runs = Runs::of(locals, remotes, &self.region, &remote.clone().into())?;
+        if self.local.start(conn, op, direction, &mut runs)? == Start::Done {
             self.untold.push(Event::Ended { op, result: Ok(()) });
         }
         Ok(op)

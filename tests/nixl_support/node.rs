@@ -84,8 +84,8 @@ impl Node {
         let all: Vec<u32> = (0..count).collect();
         let local = Region::new(self.memory.base(), BLOCKS as u64, BLOCK as u64).unwrap();
         let remote = Region::new(base, BLOCKS as u64, BLOCK as u64).unwrap();
-        let runs = Runs::merge(&all, &all, &local, &remote.into()).unwrap();
-        let started = self.backend.start(conn, op, Direction::Write, runs);
+        let mut runs = Runs::of(&all, &all, &local, &remote.into()).unwrap();
+        let started = self.backend.start(conn, op, Direction::Write, &mut runs);
         if started.unwrap() == Start::Done {
             return;
         }

@@ -412,7 +412,13 @@ impl Backend for Local {
         }
     }
 
-    fn start(&mut self, conn: ConnId, op: OpId, direction: Direction, runs: Runs) -> Result<Start> {
+    fn start(
+        &mut self,
+        conn: ConnId,
+        op: OpId,
+        direction: Direction,
+        runs: &mut Runs,
+    ) -> Result<Start> {
         self.check_open()?;
         let (peer, seen) = live(&mut self.links, conn)?;
         let mut cursor = self.queue.cursor(runs)?;

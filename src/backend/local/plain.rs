@@ -157,7 +157,7 @@ mod tests {
                 true => (target, source, Direction::Read, &targets, &sources),
                 false => (source, target, Direction::Write, &sources, &targets),
             };
-            let runs = Runs::merge(locals, remotes, &region, &region.into()).unwrap();
+            let runs = Runs::of(locals, remotes, &region, &region.into()).unwrap();
             let way = Plain::new(remote, block_len as u64);
             let mut cursor = Cursor::new(runs);
             while !cursor.is_done() {

@@ -323,7 +323,7 @@ mod tests {
             base: whole.base(),
             len: whole.span(),
         };
-        let runs = Runs::merge(&[0, 1], &[0, 1], &region, &whole).unwrap();
+        let runs = Runs::of(&[0, 1], &[0, 1], &region, &whole).unwrap();
         let mut cursor = Cursor::new(runs);
         let error = way.step(memory, Direction::Write, &mut cursor).unwrap_err();
         assert_eq!(error.status, Status::Backend);
@@ -348,7 +348,7 @@ mod tests {
         // SAFETY: the memory of `alloc`, mapped until the end of the test.
         let target = unsafe { Memory::new(address as u64, page as u64) };
         let step = |direction| {
-            let runs = Runs::merge(&[0], &[0], &region, &whole).unwrap();
+            let runs = Runs::of(&[0], &[0], &region, &whole).unwrap();
             way.step(memory, direction, &mut Cursor::new(runs))
         };
         let content = || {

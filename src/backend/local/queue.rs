@@ -49,7 +49,7 @@ struct Lane {
 impl Queue {
     /// The cursor for a transfer. It comes back with [`push`](Queue::push), or with
     /// [`take_back`](Queue::take_back).
-    pub(super) fn cursor(&mut self, runs: Runs) -> Result<Cursor> {
+    pub(super) fn cursor(&mut self, runs: &mut Runs) -> Result<Cursor> {
         self.spare.cursor(runs)
     }
 
@@ -208,7 +208,7 @@ mod tests {
 
     fn transfer(op: u64) -> Transfer {
         let region = Region::new(4096, 1, 1).unwrap();
-        let runs = Runs::merge(&[0], &[0], &region, &region.into()).unwrap();
+        let runs = Runs::of(&[0], &[0], &region, &region.into()).unwrap();
         Transfer {
             op: OpId(op),
             direction: Direction::Write,

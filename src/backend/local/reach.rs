@@ -243,7 +243,7 @@ mod tests {
                 }
             }
             let (local, remote) = (region_of(&here, block_len), region_of(&there, block_len));
-            let runs = Runs::merge(&locals, &remotes, &local, &remote.into()).unwrap();
+            let runs = Runs::of(&locals, &remotes, &local, &remote.into()).unwrap();
             let mut cursor = Cursor::new(runs);
             let fuse = Fuse::create().unwrap();
             let way = if by_kernel {

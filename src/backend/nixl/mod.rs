@@ -316,7 +316,7 @@ impl Backend for Nixl {
         conn: ConnId,
         op_id: OpId,
         direction: Direction,
-        runs: Runs,
+        runs: &mut Runs,
     ) -> Result<Start> {
         let _inside = self.enter_open()?;
         let (Some(engine), Some(lane)) = (&mut self.engine, self.lanes.get_mut(&conn)) else {

@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_request_ends_where_its_bytes_do() {
         let region = Region::new(4096, 4096, 100).unwrap();
-        let runs = Runs::merge(&[0, 2, 4], &[0, 2, 4], &region, &region.into()).unwrap();
+        let runs = Runs::of(&[0, 2, 4], &[0, 2, 4], &region, &region.into()).unwrap();
         let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
         let size = Size {
             bytes: 250,
@@ -244,7 +244,7 @@ mod tests {
     fn no_request_has_too_many_runs() {
         let region = Region::new(4096, 4096, 1).unwrap();
         let idxs: Vec<u32> = (0..2048).map(|i| 2 * i).collect();
-        let runs = Runs::merge(&idxs, &idxs, &region, &region.into()).unwrap();
+        let runs = Runs::of(&idxs, &idxs, &region, &region.into()).unwrap();
         let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
         for (weight, runs) in [(SMALLEST, 64), (LARGEST, MOST_RUNS)] {
             gather(
@@ -266,7 +266,7 @@ mod tests {
             .map(|i| (4096 + 256 * i, 4096 + 256 * (i + 1)))
             .collect();
         let remote = Coverage::new(&blocks, &region.into()).unwrap();
-        let runs = Runs::merge(&idxs, &idxs, &region, &region.into()).unwrap();
+        let runs = Runs::of(&idxs, &idxs, &region, &region.into()).unwrap();
         let (mut cursor, mut pieces) = (Cursor::new(runs), Vec::new());
         let mut bytes = 0;
         while !cursor.is_done() {

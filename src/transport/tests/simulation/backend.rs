@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    fn start(&mut self, agent: usize, conn: u64, id: u64, runs: Runs) -> Result<Start> {
+    fn start(&mut self, agent: usize, conn: u64, id: u64, runs: &mut Runs) -> Result<Start> {
         let Some(over) = self.conn(agent, conn).cloned() else {
             self.object("start over a connection that does not exist");
             return Err(World::error(Status::Internal));
@@ -159,7 +159,7 @@ impl World {
             conn,
             target: over.target,
             offset: over.offset,
-            cursor: Cursor::new(runs),
+            cursor: Cursor::new(runs.clone()),
             claim,
             moved: 0,
             asked: false,
@@ -357,7 +357,7 @@ impl Backend for Simulated {
         }
     }
 
-    fn start(&mut self, conn: ConnId, op: OpId, _: Direction, runs: Runs) -> Result<Start> {
+    fn start(&mut self, conn: ConnId, op: OpId, _: Direction, runs: &mut Runs) -> Result<Start> {
         let world = &mut *self.world.lock();
         world.check_call(self.agent, "start");
         let started = world.start(self.agent, conn.0, op.0, runs);
