@@ -19,6 +19,7 @@ PRELUDE = """
 #include <stdint.h>
 void ok(dt_status status);
 void free_blocks(const void *msg, size_t len);
+void keep_for_later(void);
 """
 C_PRELUDE = """
 #include <dt.h>

@@ -49,7 +49,7 @@ listed() {
     # shellcheck disable=SC2086 # one word for each header
     printf '%s\n' bin/dt_perf $headers "$2"/cmake/datatransport/datatransport-config{,-version}.cmake \
         "$2"/libdatatransport.{a,so,"so.$major","so.$version"} "$2"/pkgconfig/datatransport{,-static}.pc \
-        share/doc/datatransport/{CHANGELOG.md,LICENSE,THIRD_PARTY_NOTICES,examples/minimal.c} \
+        share/doc/datatransport/{CHANGELOG.md,LICENSE,THIRD_PARTY_NOTICES,examples/{handshake,minimal}.c} \
         share/man/man1/dt_perf.1 | LC_ALL=C sort > wanted
     (cd "$1" && find . ! -type d -printf '%P\n') | LC_ALL=C sort | diff -u wanted - ||
         fail "this is not what should be in $1"
