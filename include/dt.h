@@ -606,8 +606,8 @@ typedef void (*dt_log_fn)(dt_log_level level, const char *message, void *user);
 #define DT_ERR_NOT_FOUND -3
 
 /**
- * Each argument is well-formed, but they do not fit together or to this library: block length,
- * backend, host, version, or a range that the metadata does not cover.
+ * Each argument is well-formed, but they do not fit together or to this library: fingerprint, block
+ * length, backend, host, version, or a range that the metadata does not cover.
  */
 #define DT_ERR_INCOMPATIBLE -4
 
