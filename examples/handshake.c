@@ -85,7 +85,9 @@ static int meet(const char *path, bool serve)
     strcpy(address.sun_path, path);
     if (!serve) {
         if (connect(control, (struct sockaddr *)&address, sizeof address) != 0)
-            fail("nobody serves there, start \"handshake serve\" first", strerror(errno));
+            fail(path, errno == ENOENT || errno == ECONNREFUSED
+                           ? "nobody serves there: start \"handshake serve\" first"
+                           : strerror(errno));
         return control;
     }
     if (bind(control, (struct sockaddr *)&address, sizeof address) != 0)
