@@ -233,7 +233,8 @@ class transport {
     /** Ends what it had as the destructor does. */
     transport &operator=(transport &&other) noexcept
     {
-        transport(std::move(other)).swap(*this);
+        transport taken = std::move(other);
+        swap(taken);
         return *this;
     }
     transport(const transport &) = delete;            /**< There is one owner. */
@@ -526,7 +527,7 @@ class transport {
         return detail::with(s, buf.first(n));
     }
 
-    region memory_; /* freed after the transport is destroyed */
+    region memory_{}; /* freed after the transport is destroyed */
     dt_transport *handle_ = nullptr;
     std::chrono::milliseconds close_timeout_{1000};
 };

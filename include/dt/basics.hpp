@@ -340,7 +340,7 @@ template <class T> class [[nodiscard]] result {
     [[nodiscard]] T value_or(T other) const & { return ok() ? *value_ : std::move(other); }
 
   private:
-    std::optional<T> value_;
+    std::optional<T> value_{};
     failure why_{status::ok, {}};
 };
 

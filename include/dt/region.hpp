@@ -43,7 +43,8 @@ class region {
     /** Frees what it had, which no open transport may be using. */
     region &operator=(region &&other) noexcept
     {
-        region(std::move(other)).swap(*this);
+        region taken = std::move(other);
+        swap(taken);
         return *this;
     }
     region(const region &) = delete;            /**< There is one owner. */
