@@ -15,6 +15,7 @@ static_assert(std::is_convertible_v<std::span<const std::uint32_t>, dt::span<con
 static_assert(std::is_convertible_v<std::span<dt::completion>, dt::span<dt::completion>>);
 static_assert(std::is_convertible_v<std::span<std::byte, 4>, dt::span<std::byte>>);
 static_assert(std::is_convertible_v<dt::span<const std::uint32_t>, std::span<const std::uint32_t>>);
+static_assert(std::is_convertible_v<dt::span<dt::completion>, std::span<dt::completion>>);
 static_assert(std::is_convertible_v<std::span<std::byte>, dt::bytes>);
 static_assert(!std::is_convertible_v<std::span<const std::byte>, dt::span<std::byte>>);
 #endif

@@ -29,11 +29,13 @@ compilers)
         echo "an older standard is not refused first of all"
         exit 1
     fi
-    echo '#include "dt/basics.hpp"' | check -x c++ -std=c++17 -
+    for part in basics region; do
+        echo "#include \"dt/$part.hpp\"" | check -x c++ -std=c++17 -
+    done
     ;;
 functions)
     # It says :: before each name of C that it uses.
-    missing=$(grep -ohE '::dt_[a-z_]+' "$include/dt.hpp" "$include/dt/basics.hpp" | tr -d : |
+    missing=$(grep -ohE '::dt_[a-z_]+' "$include"/dt.hpp "$include"/dt/*.hpp | tr -d : |
         LC_ALL=C sort -u | LC_ALL=C comm -13 - <(LC_ALL=C sort "$names"))
     [ -z "$missing" ] || { echo "dt.hpp has nothing for ${missing//$'\n'/, }"; exit 1; }
     ;;

@@ -154,6 +154,11 @@ void owners()
     dt::transport adopted = dt::transport::adopt(handle);
     CHECK(adopted.block(0).data() == static_cast<void *>(heap.data()));
     must(dt::transport::create(heap.data(), num_blocks, block_len, options()));
+    // Given away, it stays open; memory of the caller's is not its matter.
+    auto [again, none] = adopted.release();
+    CHECK(again == handle && none.data() == nullptr && !adopted && adopted.native() == nullptr);
+    CHECK(dt_num_blocks(handle) == num_blocks && adopted.release().handle == nullptr);
+    dt_destroy(again);
 
     const auto large = dt::transport::create(memory, num_blocks + 1, block_len, options());
     CHECK(large.code() == dt::status::invalid_arg);
@@ -164,7 +169,6 @@ void owners()
     CHECK(dt::transport::create(nullptr, 1, 1).text() == dt_last_error());
 }
 
-// The destructor ends what is there: the handle is freed, and a peer cannot reach the memory any more.
 /* Asks what was freed, which the library answers by 0 and a sanitizer by an end. */
 bool is_freed(const dt_transport *handle)
 {
@@ -175,6 +179,41 @@ bool is_freed(const dt_transport *handle)
 #endif
 }
 
+// A handle and its memory go through the hands of C, and come back into those of an owner.
+void release()
+{
+    dt::transport b = open();
+    fill(b, 3);
+    dt::transport a = open();
+    must(a.import_handshake("b", must(b.export_handshake())));
+    dt_transport *const handle = b.native();
+    void *const base = b.block(0).data();
+    auto away = b.release();
+    CHECK(away.handle == handle && away.memory.data() == base && !b);
+    b = dt::transport(); // owns neither any more
+    CHECK(dt_num_blocks(away.handle) == num_blocks);
+    closes.clear();
+    {
+        const dt::transport c =
+            dt::transport::adopt(away.handle, std::move(away.memory), 4321ms);
+        CHECK(c.native() == handle && away.memory.data() == nullptr);
+        must(a.read_blocks("b", {5}, {6}));
+        std::array<dt::completion, 1> done;
+        const auto end = std::chrono::steady_clock::now() + bound;
+        std::size_t polls = 0;
+        while (must(a.wait(done, 1ms)).empty()) {
+            CHECK(std::chrono::steady_clock::now() < end);
+            std::size_t count = 0;
+            CHECK_OK(dt_poll(c.native(), nullptr, nullptr, 0, &count));
+            ++polls;
+        }
+        CHECK(dt::outcome(done[0]) == dt::status::ok && holds(a, 5, 3, 6));
+        CHECK(must(c.get_stats()).polls == polls && c.peer_status("a").code() == dt::status::not_found);
+    }
+    CHECK((closes == std::vector<std::uint32_t>{4321}) && is_freed(handle));
+}
+
+// The destructor ends what is there: the handle is freed, and a peer cannot reach the memory any more.
 void destructor()
 {
     dt::transport a = open();
@@ -434,6 +473,7 @@ void log()
 int main()
 {
     owners();
+    release();
     destructor();
     last_words();
     {

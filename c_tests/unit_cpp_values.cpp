@@ -101,6 +101,8 @@ void results()
     CHECK(half(4).code() == dt::status::ok && half(4).text().empty());
     CHECK(!half(3) && half(3).code() == dt::status::invalid_arg && half(3).text() == "odd");
     CHECK(half(3).value_or(9) == 9 && half(4).value_or(9) == 2);
+    const auto text = half_in_words(8);
+    CHECK(text.value_or("none") == "4" && *text == "4");
     CHECK(half_in_words(8).value() == "4" && half_in_words(7).text() == "odd");
     CHECK(half_in_words(8)->size() == 1);
 
@@ -166,6 +168,13 @@ void fingerprints()
     CHECK(dt::fingerprints_compatible(a, a) && !dt::fingerprints_compatible(a, b));
     CHECK(dt::fingerprints_compatible(a, ""));
     CHECK(!dt::fingerprints_compatible(a, a + std::string("\0b", 2)));
+    CHECK(!dt::fingerprints_compatible({"\0", 1}, a));
+    // Of a view, no more is looked at than it shows.
+    const std::string both = a + b;
+    const std::string_view view = both;
+    CHECK(dt::fingerprints_compatible(view.substr(0, 16), a));
+    CHECK(dt::fingerprints_compatible(dt::transport().config_fingerprint(), view.substr(16)));
+    CHECK(!dt::fingerprints_compatible(view.substr(0, 16), view.substr(16)));
     const auto bad = dt::compute_fingerprint("[1]");
     CHECK(bad.code() == dt::status::invalid_arg && bad.text() == dt_last_error());
     // Behind a NUL there may be more.

@@ -83,12 +83,17 @@
  * are transports over it, its UCX has one thread, which sleeps until a connection needs it, and
  * those of dt_options.progress_thread and nixl_num_threads. Programs that the process starts
  * inherit UCX's sockets, so that peers may not notice its death before theirs. UCX is told four
- * things, unless the user has set them: not to print (UCX_LOG_LEVEL); where there is no RDMA device,
- * not to load the module for RDMA, which would crash when the process exits (UCX_MODULES); not to
- * wait in connect() (UCX_TCP_CONN_NB); and to send up to 64 KiB over a socket in one segment
+ * things, unless the user has set them: not to print (UCX_LOG_LEVEL); where there is no RDMA
+ * device, not to load the module for RDMA, which would crash when the process exits (UCX_MODULES);
+ * not to wait in connect() (UCX_TCP_CONN_NB); and to send up to 64 KiB over a socket in one segment
  * (UCX_TCP_TX_SEG_SIZE, left alone also where UCX_TCP_RX_SEG_SIZE is set).
- * The environment is read (DT_BACKEND, DT_NIXL_LIB_DIR, DT_LOG), so other threads must not change
- * it at the same time (setenv).
+ *
+ * Environment. It is read, so other threads must not change it at the same time (setenv). DT_LOG is
+ * read at the first message, and by dt_create DT_BACKEND. When dt_create wants NIXL, it reads
+ * DT_NIXL_LIB_DIR, and what is NIXL's own: NIXL_PLUGIN_DIR (the folder of its plugins, if that is
+ * not beside its library), NIXL_CONFIG_FILE and HOME. NIXL and UCX then read all that begins with
+ * NIXL_ and UCX_; UCX_TLS and UCX_NET_DEVICES choose the network. Nothing is ever set there: the
+ * four things above UCX is told by its functions.
  *
  *
  * THREADS
@@ -131,12 +136,12 @@
  * between slices. A log callback runs at the end of a call, when the turn is over. Cancelling a
  * thread (pthread_cancel) takes effect when the call it is in has returned.
  *
- * No function may be called from a handler of a signal. Such a handler must not leave a call that it
- * has interrupted: no longjmp, no pthread_exit. With NIXL a thread that calls needs a stack of 64 KiB
- * or more, beyond what the program's own handlers use; with LOCAL 16 KiB are enough. The main thread
- * may end (pthread_exit) while others go on; over NIXL, peers that copy by the kernel (UCX's cma) then
- * fail. All threads that use a transport share the file descriptors of the one that made it: none of
- * them calls unshare(CLONE_FILES) afterwards.
+ * No function may be called from a handler of a signal. Such a handler must not leave a call that
+ * it has interrupted: no longjmp, no pthread_exit. With NIXL a thread that calls needs a stack of
+ * 64 KiB or more, beyond what the program's own handlers use; with LOCAL 16 KiB are enough. The
+ * main thread may end (pthread_exit) while others go on; over NIXL, peers that copy by the kernel
+ * (UCX's cma) then fail. All threads that use a transport share the file descriptors of the one
+ * that made it: none of them calls unshare(CLONE_FILES) afterwards.
  *
  *
  * FORK
@@ -212,11 +217,11 @@
  *     message that UCX sends in several segments is lost, and the sender is told DT_OK. Over
  *     sockets that is one of more than 64,000 bytes with its sender's name (or less, if
  *     UCX_TCP_RX_SEG_SIZE is set); with RDMA devices one that exceeds their segments.
- *  9. A process that has no file descriptors left while a peer connects may be deaf to new peers from
- *     then on: UCX closes the socket on which it listens when accept() fails, and never opens it
- *     again. Connections that are there go on; transfers of new peers fail or stay in flight. The
- *     log tells it (DT_LOG_ERROR) as long as this side polls. Leave room below RLIMIT_NOFILE; the
- *     remedy is to close the transport and create it again.
+ *  9. A process that has no file descriptors left while a peer connects may be deaf to new peers
+ *     from then on: UCX closes the socket on which it listens when accept() fails, and never opens
+ *     it again. Connections that are there go on; transfers of new peers fail or stay in flight.
+ *     The log tells it (DT_LOG_ERROR) as long as this side polls. Leave room below RLIMIT_NOFILE;
+ *     the remedy is to close the transport and create it again.
  */
 
 
@@ -412,8 +417,8 @@ typedef struct dt_options {
     uint32_t nixl_num_threads;
     /**
      * NIXL: true lets the engine run a thread of its own, which looks every 5 ms for what has come
-     * in. False: no background thread, all work is done inside dt_poll and dt_wait. LOCAL never has
-     * a background thread.
+     * in. False: no background thread, all work is done inside dt_poll and dt_wait. LOCAL never
+     * has a background thread.
      */
     bool progress_thread;
     /**
@@ -601,8 +606,8 @@ typedef void (*dt_log_fn)(dt_log_level level, const char *message, void *user);
 #define DT_ERR_NOT_FOUND -3
 
 /**
- * Each argument is well-formed, but they do not fit together or to this library: block length,
- * backend, host, version, or a range that the metadata does not cover.
+ * Each argument is well-formed, but they do not fit together or to this library: fingerprint, block
+ * length, backend, host, version, or a range that the metadata does not cover.
  */
 #define DT_ERR_INCOMPATIBLE -4
 
@@ -909,9 +914,9 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  * registration included.
  *
  * LOCAL needs the right to open /proc/PID/fd of the peer: the same user and group, and a peer that
- * is dumpable (PR_SET_DUMPABLE) and has no capabilities that this process lacks, or CAP_SYS_PTRACE;
- * both processes in one PID namespace; Linux 5.3 or newer, and a seccomp profile that permits
- * pidfd_open.
+ * is dumpable (PR_SET_DUMPABLE) and has no capabilities that this process lacks, or
+ * CAP_SYS_PTRACE; both processes in one PID namespace; Linux 5.3 or newer, and a seccomp profile
+ * that permits pidfd_open.
  *
  * Adding oneself works with LOCAL (and is DT_ERR_INVALID_ARG with NIXL).
  *
@@ -1160,9 +1165,9 @@ dt_status dt_poll(struct dt_transport *t,
  * Polls as dt_poll does until something was reported or the time has run out. Other threads may
  * use the transport meanwhile. With cap 0 it returns when there is something to report.
  *
- * It sleeps between polls, the longer the less has happened: from a second after the last news on, and
- * with nothing in flight, waiting costs less than 1 % of a core.
- * With NIXL over sockets, what a peer begins after a second of silence can wait 10 ms for this side.
+ * It sleeps between polls, the longer the less has happened: from a second after the last news on,
+ * and with nothing in flight, waiting costs less than 1 % of a core. With NIXL over sockets, what
+ * a peer begins after a second of silence can wait 10 ms for this side.
  *
  * @param t           the transport.
  * @param peer_id     as for dt_poll.
@@ -1511,18 +1516,18 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
 
 /**
  * Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
- * backed by a memfd that is sealed against shrinking, and mapped at a multiple of 2 MiB. To use it,
- * set region_fd to *fd, region_offset to the offset of the region's base in it (0 for *base), and
- * region_has_fd.
+ * backed by a memfd that is sealed against shrinking, and mapped at a multiple of 2 MiB. To use
+ * it, set region_fd to *fd, region_offset to the offset of the region's base in it (0 for *base),
+ * and region_has_fd.
  *
- * The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node that
- * the calling thread's memory comes from; that takes as long as to write all of it once. The
+ * The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node
+ * that the calling thread's memory comes from; that takes as long as to write all of it once. The
  * exceptions: what is left after five seconds, all of a region larger than half of the memory that
  * the system or a control group has left, what would take more than that together with others, the
- * last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1)
- * or refuse memory. Such pages are small, and are taken when they are touched first: if there are
- * none left then, the system ends a process, and no call can tell. Where the kernel finds no huge
- * pages, because its memory is in pieces, small ones are taken at once.
+ * last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux
+ * 6.1) or refuse memory. Such pages are small, and are taken when they are touched first: if there
+ * are none left then, the system ends a process, and no call can tell. Where the kernel finds no
+ * huge pages, because its memory is in pieces, small ones are taken at once.
  *
  * Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
  * transport uses them any more.
@@ -1540,24 +1545,20 @@ void dt_set_log_callback(dt_log_fn fn, void *user, dt_log_level max_level);
  * - DT_ERR_BACKEND: the system refused for another reason
  * - DT_ERR_INTERNAL
  */
-dt_status dt_region_alloc(size_t bytes,
-                          void **base,
-                          int32_t *fd);
+dt_status dt_region_alloc(size_t bytes, void **base, int32_t *fd);
 
 /**
  * Unmaps memory of dt_region_alloc and closes its file descriptor.
  *
- * All three must be what one dt_region_alloc gave or was given: what is unmapped and closed is what
- * they name, whatever that is by now. Only when bytes is 0, or base is not where a region can begin,
- * that is seen: then nothing is unmapped or closed, and the log has a warning.
+ * All three must be what one dt_region_alloc gave or was given: what is unmapped and closed is
+ * what they name, whatever that is by now. Only when bytes is 0, or base is not where a region can
+ * begin, that is seen: then nothing is unmapped or closed, and the log has a warning.
  *
  * @param base   the address that dt_region_alloc gave. NULL: nothing is done, whatever fd is.
  * @param bytes  the size that was asked for.
  * @param fd     its file descriptor; a negative one is not closed (the caller has closed it).
  */
-void dt_region_free(void *base,
-                    size_t bytes,
-                    int32_t fd);
+void dt_region_free(void *base, size_t bytes, int32_t fd);
 
 #ifdef __cplusplus
 }  // extern "C"

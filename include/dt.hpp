@@ -39,13 +39,14 @@
 
 #include "dt.h"
 #include "dt/basics.hpp"
+#include "dt/region.hpp"
 
 namespace dt {
 
 /** @cond of no use outside */
 namespace detail {
 
-inline std::uint32_t ms(std::chrono::milliseconds t)
+inline std::uint32_t ms(std::chrono::milliseconds t) noexcept
 {
     const auto n = t.count();
     return n <= 0 ? 0 : n >= 0xffffffff ? 0xffffffffu : static_cast<std::uint32_t>(n);
@@ -88,7 +89,7 @@ inline failure lists(std::size_t local, std::size_t remote)
 /* ---- without a transport ---- */
 
 /** See dt_version. */
-inline std::uint32_t version() { return ::dt_version(); }
+[[nodiscard]] inline std::uint32_t version() noexcept { return ::dt_version(); }
 
 /** See dt_compute_fingerprint; "" for an empty object. */
 inline result<std::string> compute_fingerprint(std::string_view config_json)
@@ -100,61 +101,19 @@ inline result<std::string> compute_fingerprint(std::string_view config_json)
     return detail::with(s, std::string(out));
 }
 
-/** See dt_fingerprints_compatible. */
-inline bool fingerprints_compatible(const std::string &a, const std::string &b)
+/** See dt_fingerprints_compatible. False as well if one of them has a NUL in it. */
+[[nodiscard]] inline bool fingerprints_compatible(std::string_view a, std::string_view b)
 {
-    return (a + b).find('\0') == a.npos && ::dt_fingerprints_compatible(a.c_str(), b.c_str());
+    /* Copies, for C wants a NUL at the end, and a view has none. */
+    return a.find('\0') == a.npos && b.find('\0') == b.npos &&
+           ::dt_fingerprints_compatible(std::string(a).c_str(), std::string(b).c_str());
 }
 
 /** See dt_set_log_callback; fn must not throw. */
-inline void set_log_callback(dt_log_fn fn, void *user, log_level max_level)
+inline void set_log_callback(dt_log_fn fn, void *user, log_level max_level) noexcept
 {
     ::dt_set_log_callback(fn, user, static_cast<dt_log_level>(max_level));
 }
-
-/** Memory that peers on the same host reach in the fastest way, and its owner; see dt_region_alloc.
- * It stays where it is when the owner is moved. */
-class region {
-  public:
-    /** Takes memory from the system. */
-    static result<region> alloc(std::size_t size)
-    {
-        region r;
-        const dt_status s = ::dt_region_alloc(size, &r.base_, &r.fd_);
-        r.size_ = size;
-        return detail::with(s, std::move(r));
-    }
-    region() noexcept = default; /**< Of nothing. */
-    region(region &&other) noexcept { swap(other); } /**< Leaves nothing there. */
-    /** Frees what it had, which no open transport may be using. */
-    region &operator=(region &&other) noexcept
-    {
-        region(std::move(other)).swap(*this);
-        return *this;
-    }
-    region(const region &) = delete;            /**< There is one owner. */
-    region &operator=(const region &) = delete; /**< There is one owner. */
-    /** See dt_region_free: no open transport may be using it. */
-    ~region() { ::dt_region_free(base_, size_, fd_); }
-
-    void *data() const noexcept { return base_; }       /**< Its first byte. */
-    std::size_t size() const noexcept { return size_; } /**< As was asked for. */
-    std::int32_t fd() const noexcept { return fd_; }    /**< Its memory file; -1: of nothing. */
-    /** All of it. */
-    span<std::byte> memory() const noexcept { return {static_cast<std::byte *>(base_), size_}; }
-    /** Changes the two. */
-    void swap(region &other) noexcept
-    {
-        std::swap(base_, other.base_);
-        std::swap(size_, other.size_);
-        std::swap(fd_, other.fd_);
-    }
-
-  private:
-    void *base_ = nullptr;
-    std::size_t size_ = 0;
-    std::int32_t fd_ = -1;
-};
 
 /** See dt_options, field by field. A text that is empty is not set. */
 struct options {
@@ -179,7 +138,7 @@ struct message {
 };
 
 /** The bytes of a message that has come, where they are: in the arena. */
-inline std::string_view body(const notif &n)
+[[nodiscard]] inline std::string_view body(const notif &n) noexcept
 {
     return {static_cast<const char *>(n.msg), n.msg_len};
 }
@@ -235,7 +194,8 @@ class transport {
         return create(memory.data(), num_blocks, block_len, static_cast<const options &>(how));
     }
 
-    /** Over memory that becomes the transport's, and is freed after it. */
+    /** Over memory that becomes the transport's, and is freed after it; where there is none in the
+     * end, it stays the caller's. */
     static result<transport> create(region &&memory, std::size_t num_blocks, std::size_t block_len,
                                     options how = {})
     {
@@ -245,12 +205,27 @@ class transport {
         return t;
     }
 
-    /** Takes over a handle of dt_create. */
-    static transport adopt(dt_transport *handle) noexcept
+    /** Takes over a handle of dt_create or release, and memory, if it is to be freed after it. */
+    [[nodiscard]] static transport
+    adopt(dt_transport *handle, region memory = {},
+          std::chrono::milliseconds close_timeout = std::chrono::milliseconds(1000)) noexcept
     {
         transport t;
         t.handle_ = handle;
+        t.close_timeout_ = close_timeout;
+        t.memory_.swap(memory);
         return t;
+    }
+
+    /** What release gives. */
+    struct released {
+        dt_transport *handle; /**< For dt_close and dt_destroy, or adopt; NULL: there was none. */
+        region memory;        /**< To be kept until dt_destroy; of nothing: it is the caller's. */
+    };
+    /** Gives the handle away, and with it the memory, if that was the transport's. Leaves none. */
+    [[nodiscard]] released release() noexcept
+    {
+        return {std::exchange(handle_, nullptr), std::move(memory_)};
     }
 
     transport() noexcept = default; /**< None. */
@@ -258,7 +233,8 @@ class transport {
     /** Ends what it had as the destructor does. */
     transport &operator=(transport &&other) noexcept
     {
-        transport(std::move(other)).swap(*this);
+        transport taken = std::move(other);
+        swap(taken);
         return *this;
     }
     transport(const transport &) = delete;            /**< There is one owner. */
@@ -277,7 +253,8 @@ class transport {
         return detail::done(::dt_close(handle_, detail::ms(timeout)));
     }
     explicit operator bool() const noexcept { return handle_ != nullptr; } /**< Is there one? */
-    dt_transport *native() const noexcept { return handle_; } /**< For the functions of dt.h. */
+    /** For the functions of dt.h. */
+    [[nodiscard]] dt_transport *native() const noexcept { return handle_; }
     /** Changes the two. */
     void swap(transport &other) noexcept
     {
@@ -287,22 +264,25 @@ class transport {
     }
 
     /** See dt_base_addr. */
-    std::uint64_t base_addr() const noexcept { return ::dt_base_addr(handle_); }
+    [[nodiscard]] std::uint64_t base_addr() const noexcept { return ::dt_base_addr(handle_); }
     /** See dt_num_blocks. */
-    std::size_t num_blocks() const noexcept { return ::dt_num_blocks(handle_); }
+    [[nodiscard]] std::size_t num_blocks() const noexcept { return ::dt_num_blocks(handle_); }
     /** See dt_block_len. */
-    std::size_t block_len() const noexcept { return ::dt_block_len(handle_); }
+    [[nodiscard]] std::size_t block_len() const noexcept { return ::dt_block_len(handle_); }
     /** See dt_config_fingerprint. */
-    std::string_view config_fingerprint() const { return ::dt_config_fingerprint(handle_); }
+    [[nodiscard]] std::string_view config_fingerprint() const noexcept
+    {
+        return ::dt_config_fingerprint(handle_);
+    }
     /** See dt_agent_name. */
-    std::string_view agent_name() const { return ::dt_agent_name(handle_); }
+    [[nodiscard]] std::string_view agent_name() const noexcept { return ::dt_agent_name(handle_); }
     /** See dt_backend_kind. */
-    dt::backend backend_kind() const
+    [[nodiscard]] dt::backend backend_kind() const noexcept
     {
         return static_cast<dt::backend>(::dt_backend_kind(handle_));
     }
     /** The bytes of block i, which is below num_blocks. */
-    span<std::byte> block(std::size_t i) const noexcept
+    [[nodiscard]] span<std::byte> block(std::size_t i) const noexcept
     {
         return {reinterpret_cast<std::byte *>(base_addr()) + i * block_len(), block_len()};
     }
@@ -310,21 +290,21 @@ class transport {
     /* peers */
 
     /** See dt_export_handshake. */
-    result<blob> export_handshake()
+    result<blob> export_handshake() const
     {
         return detail::filled([this](void *buf, std::size_t cap, std::size_t *len) {
             return ::dt_export_handshake(handle_, buf, cap, len);
         });
     }
     /** See dt_get_agent_metadata. */
-    result<blob> agent_metadata()
+    result<blob> agent_metadata() const
     {
         return detail::filled([this](void *buf, std::size_t cap, std::size_t *len) {
             return ::dt_get_agent_metadata(handle_, buf, cap, len);
         });
     }
     /** See dt_get_mem_descriptor. */
-    result<blob> mem_descriptor()
+    result<blob> mem_descriptor() const
     {
         return detail::filled([this](void *buf, std::size_t cap, std::size_t *len) {
             return ::dt_get_mem_descriptor(handle_, buf, cap, len);
@@ -365,7 +345,7 @@ class transport {
         });
     }
     /** See dt_peer_status: ok for a healthy peer, or why it is none. */
-    result<void> peer_status(std::string_view peer_id)
+    result<void> peer_status(std::string_view peer_id) const
     {
         return detail::named(peer_id, [this](const char *id) {
             return detail::done(::dt_peer_status(handle_, id));
@@ -508,7 +488,7 @@ class transport {
     }
 
     /** See dt_get_stats. */
-    result<dt::stats> get_stats()
+    result<dt::stats> get_stats() const
     {
         dt::stats out{};
         out.struct_size = sizeof out;
@@ -547,7 +527,7 @@ class transport {
         return detail::with(s, buf.first(n));
     }
 
-    region memory_; /* freed after the transport is destroyed */
+    region memory_{}; /* freed after the transport is destroyed */
     dt_transport *handle_ = nullptr;
     std::chrono::milliseconds close_timeout_{1000};
 };

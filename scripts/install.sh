@@ -55,14 +55,28 @@ fi
 folder=build/install
 manifest=$folder/install_manifest.txt
 
+# existing PATH: it, or the nearest folder above it that is there.
+existing() {
+    local there=$1
+    while [ ! -e "$there" ]; do there=$(dirname "$there"); done
+    printf '%s\n' "$there"
+}
+
+# may_write PATH: stops where neither this user nor sudo could write to it.
+may_write() {
+    local there
+    there=$(existing "$1")
+    [ -w "$there" ] || command -v sudo > /dev/null ||
+        die "this user may not write to $there, and there is no sudo: try --prefix \"\$HOME/.local\""
+}
+
 # as_needed FOLDER COMMAND...: as this user, or with sudo where this user may not write to FOLDER.
 as_needed() {
-    local there=$1 sudo=()
+    local there sudo=()
+    may_write "$1"
+    there=$(existing "$1")
     shift
-    while [ ! -e "$there" ]; do there=$(dirname "$there"); done
     if [ ! -w "$there" ]; then
-        command -v sudo > /dev/null ||
-            die "this user may not write to $there, and there is no sudo: try --prefix \"\$HOME/.local\""
         sudo=(sudo ${destdir:+DESTDIR="$destdir"})
         say "with sudo, for $there"
     fi
@@ -85,6 +99,10 @@ if [ -n "$uninstall" ]; then
     exit
 fi
 
+# Before the minutes that the build takes.
+there=$(existing "$destdir$prefix")
+[ -d "$there" ] || die "$there is no folder, so nothing can be installed below $destdir$prefix"
+may_write "$there"
 need_tools cc c++ make cmake
 need_libclang
 need_rust
@@ -98,8 +116,9 @@ as_needed "$destdir$prefix" cmake --install "$folder"
 [ -z "$destdir" ] || exit 0
 libraries=$(dirname "$(grep '/libdatatransport[.]so$' "$manifest")")
 rpath=
-# Where the loader looks anyway it has a list, which has to be renewed.
-if /sbin/ldconfig -v -N 2> /dev/null | grep "^$libraries:" > /dev/null; then
+# Where the loader looks anyway it has a list, which has to be renewed, by one who may.
+if /sbin/ldconfig -v -N 2> /dev/null | grep "^$libraries:" > /dev/null &&
+    { [ -w /etc/ld.so.cache ] || command -v sudo > /dev/null; }; then
     as_needed /etc/ld.so.cache /sbin/ldconfig
 else
     rpath=" -Wl,-rpath,$libraries"

@@ -113,7 +113,7 @@ impl Peers {
                 Error::new(
                     Status::NotFound,
                     format!(
-                        "peer {} is not registered here: add it first (that it may know this transport does not count)",
+                        "peer {} is not registered here: it was never added or was removed; add it (that it may know this transport does not count)",
                         Quoted(name)
                     ),
                 )

@@ -247,18 +247,47 @@ fn a_peer_that_may_not_be_looked_into_is_refused_with_the_remedy() {
         ] {
             assert!(error.contains(word), "{word} in {error}");
         }
+        assert!(error.contains("(it is not dumpable)"), "{error}");
         // Another user's process may not either; a privileged one may.
         let mut stranger = Child::as_user(NOBODY - 1);
         stranger.create(Backing::Foreign, 4, 4096);
+        let error = stranger.connect(&peer).unwrap_err();
+        assert!(error.starts_with("Unavailable: "), "{error}");
         assert!(
-            stranger
-                .connect(&peer)
-                .unwrap_err()
-                .starts_with("Unavailable: ")
+            error.contains("(it has uid 65534, this process 65533)"),
+            "{error}"
         );
         let mut node = Node::new(Backing::Foreign, 4, 4096);
         assert!(node.connect_to(&peer).is_ok());
     }
+}
+
+/// As between two containers of which one has dropped its capabilities.
+#[test]
+fn a_peer_with_more_capabilities_is_refused_and_they_are_named() {
+    if !is_root() {
+        return;
+    }
+    let (mut target, mut initiator) = (Child::new(), Child::new());
+    let peer = target.create(Backing::Shared, 4, 4096);
+    initiator.create(Backing::Shared, 4, 4096);
+    initiator.connect(&peer).unwrap();
+    initiator.ask("no_capabilities").unwrap();
+    let error = initiator.connect(&peer).unwrap_err();
+    assert!(error.starts_with("Unavailable: "), "{error}");
+    assert!(
+        error.contains("(it has capabilities that this process lacks: 0x"),
+        "{error}"
+    );
+    assert!(error.contains("with the same capabilities"), "{error}");
+    // Who has none either is reached.
+    let mut alike = Child::new();
+    alike.ask("no_capabilities").unwrap();
+    let peer = alike.create(Backing::Shared, 4, 4096);
+    initiator.connect(&peer).unwrap();
+    initiator.ask("fill 5").unwrap();
+    initiator.ask("write").unwrap();
+    assert!(alike.bytes() == pattern(5, 4 * 4096));
 }
 
 #[test]

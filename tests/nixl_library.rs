@@ -193,7 +193,7 @@ fn named_places() {
     std::fs::write(here("libnixl.so"), "").unwrap();
     unusable(
         at("libnixl.so"),
-        &["is a file, but no", "a folder is wanted"],
+        &["libnixl.so, which is neither a folder nor a", name],
     );
     unusable(
         at("libnixl.so/more"),
@@ -203,7 +203,11 @@ fn named_places() {
     // The loader would wait for someone who writes into it.
     let mode = rustix::fs::Mode::RWXU;
     rustix::fs::mknodat(CWD, here(name), FileType::Fifo, mode, 0).unwrap();
-    unusable(in_dir(&folder.0), &[name, "no regular file"]);
+    unusable(in_dir(&folder.0), &["which has a", name, "no regular file"]);
+    unusable(
+        at(name),
+        &[name, "libnixl_capi.so, which is no regular file"],
+    );
     std::fs::remove_file(here(name)).unwrap();
     std::fs::create_dir(here(name)).unwrap();
     unusable(in_dir(&folder.0), &["no regular file"]);

@@ -49,7 +49,7 @@ listed() {
     # shellcheck disable=SC2086 # one word for each header
     printf '%s\n' bin/dt_perf $headers "$2"/cmake/datatransport/datatransport-config{,-version}.cmake \
         "$2"/libdatatransport.{a,so,"so.$major","so.$version"} "$2"/pkgconfig/datatransport{,-static}.pc \
-        share/doc/datatransport/{CHANGELOG.md,LICENSE,THIRD_PARTY_NOTICES,examples/minimal.c} \
+        share/doc/datatransport/{CHANGELOG.md,LICENSE,THIRD_PARTY_NOTICES,examples/{handshake,minimal}.c} \
         share/man/man1/dt_perf.1 | LC_ALL=C sort > wanted
     (cd "$1" && find . ! -type d -printf '%P\n') | LC_ALL=C sort | diff -u wanted - ||
         fail "this is not what should be in $1"
@@ -97,6 +97,26 @@ install)
         ! "$source/scripts/install.sh" --prefix "$bad" > log 2>&1 || fail "the prefix $bad is not refused"
         grep -qF "PREFIX is $PWD/$bad, but" log || fail "the prefix $bad is refused with: $(cat log)"
     done
+
+    # Where nothing can be installed, nothing is built before that is said.
+    touch file
+    ! "$source/scripts/install.sh" --prefix file/x > log 2>&1 || fail "a prefix below a file is not refused"
+    [ "$(cat log)" = "$PWD/file is no folder, so nothing can be installed below $PWD/file/x" ] ||
+        fail "a prefix below a file is refused with: $(cat log)"
+    # As a user who may not write there, and without sudo; the sources may lie where that user cannot look.
+    apart=$(mktemp -d)
+    mkdir -p "$apart"/{scripts,tools,closed}
+    cp "$source"/scripts/{install,lib}.sh "$apart/scripts"
+    ln -s "$(command -v bash)" "$(command -v dirname)" "$apart/tools"
+    chmod -R a+rX "$apart"
+    chmod a-w "$apart/closed"
+    as=()
+    [ "$(id -u)" -ne 0 ] || as=("$(command -v setpriv)" --reuid 65534 --regid 65534 --clear-groups)
+    ! (cd "$apart" && PATH=$apart/tools "${as[@]}" scripts/install.sh --prefix closed/x) > log 2>&1 ||
+        fail "a prefix where this user may not write is not refused"
+    grep -qxF "this user may not write to $apart/closed, and there is no sudo: try --prefix \"\$HOME/.local\"" log &&
+        [ "$(wc -l < log)" -eq 1 ] || fail "a prefix where this user may not write is refused with: $(cat log)"
+    rm -rf "$apart"
 
     # Another prefix first: it goes as it has come, and leaves what is not the library's.
     # Its name is that of the library's own folders.

@@ -37,6 +37,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
 
 #include "../dt.h"
 
@@ -108,16 +111,19 @@ enum class log_level : std::int32_t {
 };
 
 /** "DT_OK", "DT_ERR_TIMEOUT" and so on; see dt_status_str. */
-inline const char *to_string(status s) { return ::dt_status_str(static_cast<dt_status>(s)); }
+[[nodiscard]] inline const char *to_string(status s) noexcept
+{
+    return ::dt_status_str(static_cast<dt_status>(s));
+}
 
 /** "DONE", "PROC", or the name of the failure; see dt_xfer_state_str. */
-inline const char *to_string(xfer_state s)
+[[nodiscard]] inline const char *to_string(xfer_state s) noexcept
 {
     return ::dt_xfer_state_str(static_cast<dt_xfer_state>(s));
 }
 
 /** "AUTO", "LOCAL" or "NIXL"; "?" for another number. */
-inline const char *to_string(backend b)
+[[nodiscard]] inline const char *to_string(backend b) noexcept
 {
     return b == backend::automatic ? "AUTO"
            : b == backend::local   ? "LOCAL"
@@ -126,13 +132,13 @@ inline const char *to_string(backend b)
 }
 
 /** "IMMEDIATE" or "WAIT"; "?" for another number. */
-inline const char *to_string(cancel_mode m)
+[[nodiscard]] inline const char *to_string(cancel_mode m) noexcept
 {
     return m == cancel_mode::immediate ? "IMMEDIATE" : m == cancel_mode::wait ? "WAIT" : "?";
 }
 
 /** "OFF", "ERROR", "WARN", "INFO" or "DEBUG"; "?" for another number. */
-inline const char *to_string(log_level l)
+[[nodiscard]] inline const char *to_string(log_level l) noexcept
 {
     return l == log_level::off     ? "OFF"
            : l == log_level::error ? "ERROR"
@@ -143,10 +149,13 @@ inline const char *to_string(log_level l)
 }
 
 /** How a transfer has ended. */
-inline status outcome(const completion &c) { return static_cast<status>(c.status); }
+[[nodiscard]] inline status outcome(const completion &c) noexcept
+{
+    return static_cast<status>(c.status);
+}
 
 /** How a posted read has ended: ok for done, and only to be asked when it is not in progress. */
-inline status outcome(xfer_state s) { return static_cast<status>(s); }
+[[nodiscard]] inline status outcome(xfer_state s) noexcept { return static_cast<status>(s); }
 
 /* ---- views ---- */
 
@@ -183,13 +192,18 @@ template <class T> class span {
         data_ = list.begin();
     }
 
-    constexpr T *data() const noexcept { return data_; }              /**< The first element. */
-    constexpr std::size_t size() const noexcept { return size_; }     /**< How many there are. */
-    constexpr bool empty() const noexcept { return size_ == 0; }      /**< Is there none? */
-    constexpr T *begin() const noexcept { return data_; }             /**< The first element. */
-    constexpr T *end() const noexcept { return data_ + size_; }       /**< Behind the last one. */
-    constexpr T &operator[](std::size_t i) const { return data_[i]; } /**< i is below size. */
-    constexpr span first(std::size_t n) const { return {data_, n}; }  /**< n is at most size. */
+    [[nodiscard]] constexpr T *data() const noexcept { return data_; } /**< The first element. */
+    /** How many there are. */
+    [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
+    /** Is there none? */
+    [[nodiscard]] constexpr bool empty() const noexcept { return size_ == 0; }
+    [[nodiscard]] constexpr T *begin() const noexcept { return data_; } /**< The first element. */
+    /** Behind the last one. */
+    [[nodiscard]] constexpr T *end() const noexcept { return data_ + size_; }
+    /** i is below size. */
+    constexpr T &operator[](std::size_t i) const noexcept { return data_[i]; }
+    /** Of the first n, which is at most size. */
+    [[nodiscard]] constexpr span first(std::size_t n) const noexcept { return {data_, n}; }
 
   private:
     T *data_ = nullptr;
@@ -225,8 +239,10 @@ class bytes {
     {
     }
 
-    constexpr const void *data() const noexcept { return data_; } /**< The first byte. */
-    constexpr std::size_t size() const noexcept { return size_; } /**< How many there are. */
+    /** The first byte. */
+    [[nodiscard]] constexpr const void *data() const noexcept { return data_; }
+    /** How many there are. */
+    [[nodiscard]] constexpr std::size_t size() const noexcept { return size_; }
 
   private:
     const void *data_ = nullptr;
@@ -249,7 +265,7 @@ class error : public std::runtime_error {
         : std::runtime_error(to_string(why.code) + (": " + why.text)), code_(why.code)
     {
     }
-    status code() const noexcept { return code_; } /**< Why. */
+    [[nodiscard]] status code() const noexcept { return code_; } /**< Why. */
 
   private:
     status code_;
@@ -282,11 +298,12 @@ template <class T> class [[nodiscard]] result {
     result(T value) : value_(std::move(value)) {} /**< It went well. */
     result(failure why) : why_(std::move(why)) {} /**< It did not. */
 
-    explicit operator bool() const noexcept { return ok(); }       /**< Did it go well? */
-    bool ok() const noexcept { return value_.has_value(); }        /**< Did it go well? */
-    status code() const noexcept { return why_.code; }             /**< ok, or why not. */
-    const std::string &text() const noexcept { return why_.text; } /**< "", or the sentence. */
-    const failure &why() const noexcept { return why_; }           /**< Of what is not ok. */
+    explicit operator bool() const noexcept { return ok(); } /**< Did it go well? */
+    [[nodiscard]] bool ok() const noexcept { return value_.has_value(); } /**< Did it go well? */
+    [[nodiscard]] status code() const noexcept { return why_.code; } /**< ok, or why not. */
+    /** "", or the sentence. */
+    [[nodiscard]] const std::string &text() const noexcept { return why_.text; }
+    [[nodiscard]] const failure &why() const noexcept { return why_; } /**< Of what is not ok. */
 
     T &operator*() & { return *value_; }                   /**< What it gave, if it is ok. */
     const T &operator*() const & { return *value_; }       /**< The same. */
@@ -315,10 +332,15 @@ template <class T> class [[nodiscard]] result {
         return std::move(this->template value<Throws>());
     }
     /** What it gave, or else `other`. */
-    T value_or(T other) && { return ok() ? *std::move(value_) : std::move(other); }
+    [[nodiscard]] T value_or(T other) &&
+    {
+        return ok() ? *std::move(value_) : std::move(other);
+    }
+    /** The same of what is not a temporary, by a copy. */
+    [[nodiscard]] T value_or(T other) const & { return ok() ? *value_ : std::move(other); }
 
   private:
-    std::optional<T> value_;
+    std::optional<T> value_{};
     failure why_{status::ok, {}};
 };
 
@@ -328,11 +350,12 @@ template <> class [[nodiscard]] result<void> {
     result() = default;                           /**< It went well. */
     result(failure why) : why_(std::move(why)) {} /**< It did not. */
 
-    explicit operator bool() const noexcept { return ok(); }       /**< Did it go well? */
-    bool ok() const noexcept { return why_.code == status::ok; }   /**< Did it go well? */
-    status code() const noexcept { return why_.code; }             /**< ok, or why not. */
-    const std::string &text() const noexcept { return why_.text; } /**< "", or the sentence. */
-    const failure &why() const noexcept { return why_; }           /**< Of what is not ok. */
+    explicit operator bool() const noexcept { return ok(); } /**< Did it go well? */
+    [[nodiscard]] bool ok() const noexcept { return why_.code == status::ok; } /**< The same. */
+    [[nodiscard]] status code() const noexcept { return why_.code; } /**< ok, or why not. */
+    /** "", or the sentence. */
+    [[nodiscard]] const std::string &text() const noexcept { return why_.text; }
+    [[nodiscard]] const failure &why() const noexcept { return why_; } /**< Of what is not ok. */
 
     /** Throws dt::error unless it is ok; without exceptions as the other value does. */
     template <bool Throws = DT_HPP_THROWS> void value() const
@@ -368,6 +391,13 @@ inline result<void> done(dt_status s)
 /** @endcond */
 
 } // namespace dt
+
+#if __cplusplus >= 202002L
+/** @cond of no use outside */
+/* It owns nothing, so a std::span may be made of a temporary. */
+template <class T> inline constexpr bool std::ranges::enable_borrowed_range<dt::span<T>> = true;
+/** @endcond */
+#endif
 
 #undef DT_HPP_THROWS
 

@@ -49,9 +49,9 @@ pub unsafe extern "C" fn dt_get_agent_metadata(
 /// registration included.
 ///
 /// LOCAL needs the right to open /proc/PID/fd of the peer: the same user and group, and a peer that
-/// is dumpable (PR_SET_DUMPABLE) and has no capabilities that this process lacks, or CAP_SYS_PTRACE;
-/// both processes in one PID namespace; Linux 5.3 or newer, and a seccomp profile that permits
-/// pidfd_open.
+/// is dumpable (PR_SET_DUMPABLE) and has no capabilities that this process lacks, or
+/// CAP_SYS_PTRACE; both processes in one PID namespace; Linux 5.3 or newer, and a seccomp profile
+/// that permits pidfd_open.
 ///
 /// Adding oneself works with LOCAL (and is DT_ERR_INVALID_ARG with NIXL).
 ///

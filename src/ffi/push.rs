@@ -253,9 +253,9 @@ pub unsafe extern "C" fn dt_poll(
 /// Polls as dt_poll does until something was reported or the time has run out. Other threads may
 /// use the transport meanwhile. With cap 0 it returns when there is something to report.
 ///
-/// It sleeps between polls, the longer the less has happened: from a second after the last news on, and
-/// with nothing in flight, waiting costs less than 1 % of a core.
-/// With NIXL over sockets, what a peer begins after a second of silence can wait 10 ms for this side.
+/// It sleeps between polls, the longer the less has happened: from a second after the last news on,
+/// and with nothing in flight, waiting costs less than 1 % of a core. With NIXL over sockets, what
+/// a peer begins after a second of silence can wait 10 ms for this side.
 ///
 /// @param t           the transport.
 /// @param peer_id     as for dt_poll.

@@ -10,18 +10,18 @@ use super::status::dt_status;
 use crate::backend::local::alloc;
 
 /// Allocates memory for a region that peers on the same host reach in the fastest way: zeroed,
-/// backed by a memfd that is sealed against shrinking, and mapped at a multiple of 2 MiB. To use it,
-/// set region_fd to *fd, region_offset to the offset of the region's base in it (0 for *base), and
-/// region_has_fd.
+/// backed by a memfd that is sealed against shrinking, and mapped at a multiple of 2 MiB. To use
+/// it, set region_fd to *fd, region_offset to the offset of the region's base in it (0 for *base),
+/// and region_has_fd.
 ///
-/// The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node that
-/// the calling thread's memory comes from; that takes as long as to write all of it once. The
+/// The memory is taken from the system here and now, in huge pages of 2 MiB, from the NUMA node
+/// that the calling thread's memory comes from; that takes as long as to write all of it once. The
 /// exceptions: what is left after five seconds, all of a region larger than half of the memory that
 /// the system or a control group has left, what would take more than that together with others, the
-/// last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux 6.1)
-/// or refuse memory. Such pages are small, and are taken when they are touched first: if there are
-/// none left then, the system ends a process, and no call can tell. Where the kernel finds no huge
-/// pages, because its memory is in pieces, small ones are taken at once.
+/// last part of a size that is no multiple of 2 MiB, and kernels that cannot do it (before Linux
+/// 6.1) or refuse memory. Such pages are small, and are taken when they are touched first: if there
+/// are none left then, the system ends a process, and no call can tell. Where the kernel finds no
+/// huge pages, because its memory is in pieces, small ones are taken at once.
 ///
 /// Memory and descriptor belong to the caller, who gives them to dt_region_free when no open
 /// transport uses them any more.
@@ -56,9 +56,9 @@ pub unsafe extern "C" fn dt_region_alloc(
 
 /// Unmaps memory of dt_region_alloc and closes its file descriptor.
 ///
-/// All three must be what one dt_region_alloc gave or was given: what is unmapped and closed is what
-/// they name, whatever that is by now. Only when bytes is 0, or base is not where a region can begin,
-/// that is seen: then nothing is unmapped or closed, and the log has a warning.
+/// All three must be what one dt_region_alloc gave or was given: what is unmapped and closed is
+/// what they name, whatever that is by now. Only when bytes is 0, or base is not where a region can
+/// begin, that is seen: then nothing is unmapped or closed, and the log has a warning.
 ///
 /// @param base   the address that dt_region_alloc gave. NULL: nothing is done, whatever fd is.
 /// @param bytes  the size that was asked for.

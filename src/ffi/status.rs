@@ -17,8 +17,8 @@ pub const DT_ERR_INVALID_ARG: dt_status = -1;
 pub const DT_ERR_OUT_OF_RANGE: dt_status = -2;
 /// No peer or transfer has this name.
 pub const DT_ERR_NOT_FOUND: dt_status = -3;
-/// Each argument is well-formed, but they do not fit together or to this library: block length,
-/// backend, host, version, or a range that the metadata does not cover.
+/// Each argument is well-formed, but they do not fit together or to this library: fingerprint, block
+/// length, backend, host, version, or a range that the metadata does not cover.
 pub const DT_ERR_INCOMPATIBLE: dt_status = -4;
 /// The caller's buffer is too small. The size needed was written.
 pub const DT_ERR_BUFFER_TOO_SMALL: dt_status = -5;

@@ -57,8 +57,8 @@ pub struct dt_options {
     /// dt_create wants 64 file descriptors free, and 12 for each of them (DT_ERR_NO_MEMORY).
     pub nixl_num_threads: u32,
     /// NIXL: true lets the engine run a thread of its own, which looks every 5 ms for what has come
-    /// in. False: no background thread, all work is done inside dt_poll and dt_wait. LOCAL never has
-    /// a background thread.
+    /// in. False: no background thread, all work is done inside dt_poll and dt_wait. LOCAL never
+    /// has a background thread.
     pub progress_thread: MaybeUninit<bool>,
     /// LOCAL: the file descriptor whose memory the region is, if region_has_fd. It is duplicated:
     /// the caller's own may be closed as soon as dt_create has returned. The region must be a

@@ -171,6 +171,17 @@ fn command(
             set_dumpable_behavior(DumpableBehavior::NotDumpable).unwrap();
             return Ok(String::new());
         }
+        "no_capabilities" => {
+            use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+            let none = CapabilitySet::empty();
+            let sets = CapabilitySets {
+                effective: none,
+                permitted: none,
+                inheritable: none,
+            };
+            set_capabilities(None, sets).unwrap();
+            return Ok(String::new());
+        }
         "fsize" => {
             use rustix::process::{Resource, Rlimit, setrlimit};
             let limit = Some(number(1));

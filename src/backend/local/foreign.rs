@@ -14,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 use super::errno::failed;
 use super::memory_file::above_stdio;
 use super::metadata::FileRef;
-use super::threads;
+use super::{permission, threads};
 use crate::error::{Result, fail};
 use crate::process::PerProcess;
 
@@ -132,11 +132,12 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
                 "{what} of process {pid} is gone: the peer has closed its transport or restarted"
             )
         }
-        Err(Errno::ACCESS | Errno::PERM) => fail!(
+        Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
             Unavailable,
-            "permission to open {what} of process {pid} at {path} is missing: run both processes under one uid and \
-             gid, keep the peer dumpable (no setuid program, no prctl(PR_SET_DUMPABLE, 0)), or give this process \
-             CAP_SYS_PTRACE"
+            "permission to open {what} of process {pid} at {path} is missing ({}): run both processes under one uid \
+             and gid with the same capabilities, keep the peer dumpable (no setuid program, no \
+             prctl(PR_SET_DUMPABLE, 0)), or give this process CAP_SYS_PTRACE",
+            permission::reason(pid, errno)
         ),
         Err(errno) => {
             let what = format!("opening {what} of process {pid} at {path}");
@@ -162,8 +163,8 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
         ),
         Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
             Unavailable,
-            "permission to open {what} of process {pid} at {path} for writing is missing: {errno}: run both \
-             processes under one uid"
+            "permission to open {what} of process {pid} at {path} for writing is missing ({errno}): run both \
+             processes under one uid, in one user namespace"
         ),
         Err(errno) => Err(failed(
             format!("opening {what} of process {pid} at {path} for writing"),

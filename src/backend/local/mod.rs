@@ -41,6 +41,7 @@ pub(super) mod maps;
 mod memory_file;
 mod metadata;
 mod peer;
+mod permission;
 mod plain;
 mod process_vm;
 mod program;

@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::copy::Memory;
 use super::errno::{failed, of_io};
-use super::threads;
+use super::{permission, threads};
 use crate::backend::Direction;
 use crate::error::{Error, Result, Status, fail};
 use crate::extents::Cursor;
@@ -131,10 +131,10 @@ fn failure(pid: u32, errno: Errno) -> Error {
         Errno::PERM | Errno::ACCESS | Errno::NOSYS => Error::new(
             Status::Unavailable,
             format!(
-                "permission to use process_vm on process {pid} is missing ({errno}): run both under one uid, keep the \
-                 peer dumpable, set kernel.yama.ptrace_scope to 0 or give this process CAP_SYS_PTRACE, let seccomp \
-                 permit process_vm_readv and process_vm_writev; or give its region a file descriptor \
-                 (dt_region_alloc)"
+                "permission to use process_vm on process {pid} is missing ({}): give both one uid, gid and set of \
+                 capabilities, keep the peer dumpable, set kernel.yama.ptrace_scope to 0 or have CAP_SYS_PTRACE here, \
+                 let seccomp permit process_vm_readv and _writev; or use dt_region_alloc there",
+                permission::reason_to_copy(pid, errno)
             ),
         ),
         Errno::FAULT => Error::new(

@@ -56,12 +56,13 @@ impl Place {
             (Err(error), _) if error.kind() == ErrorKind::NotFound => "is not there".into(),
             (Err(error), _) => format!("cannot be looked at ({error})"),
             (Ok(place), _) if file != self.path && !place.is_dir() => {
-                format!("is a file, but no {FILE_NAME}; a folder is wanted")
+                format!("is neither a folder nor a {FILE_NAME}")
             }
             (_, Err(error)) if error.kind() == ErrorKind::NotFound => {
                 format!("is a folder without {FILE_NAME}")
             }
             (_, Err(error)) => format!("cannot be looked into ({error})"),
+            (_, Ok(found)) if !found.is_file() && file == self.path => "is no regular file".into(),
             (_, Ok(found)) if !found.is_file() => {
                 format!("has a {FILE_NAME} that is no regular file")
             }
