@@ -1,7 +1,7 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
 //! - `life`: making the agent, going into NIXL and out of it, giving everything back.
-//! - `place`, `library`, `config_file`, `room`, `signals`, `users`, `exit`: what that takes, without harm to the process.
+//! - `place`, `elf`, `library`, `ucx`, `config_file`, `room`, `signals`, `users`, `exit`: what that takes, without harm to the process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
@@ -26,6 +26,7 @@
 mod address;
 mod config_file;
 mod coverage;
+mod elf;
 mod engine;
 mod exit;
 #[cfg(any(test, fuzzing))]
@@ -44,6 +45,7 @@ mod place;
 mod room;
 mod signals;
 mod silence;
+mod ucx;
 mod unsent;
 mod users;
 mod work;
