@@ -105,13 +105,6 @@ impl NixlConfig {
 const INLINE_BYTES: u64 = 64 << 10;
 const INLINE_RUNS: usize = 16;
 
-/// Limits of what the engine holds for one peer: enough to keep a fast network busy, little enough
-/// that a peer that does not answer costs nothing. Over sockets one call of the engine moves all that it
-/// holds, if the peer keeps up: this is also how long a poll can take there. There is no limit for all
-/// peers together, so that those that do not answer take nothing from the others.
-const LANE_BYTES: u64 = 8 << 20;
-const LANE_REQUESTS: usize = 64;
-
 /// So many probes that fail, with so much time between, say that a peer cannot be reached any more.
 const MAX_PROBES: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(5);
@@ -339,10 +332,9 @@ impl Backend for Nixl {
             doubted: false,
         };
         let at_once = few_runs
-            && op.cursor.total_bytes() <= INLINE_BYTES
+            && op.cursor.total_bytes() <= INLINE_BYTES.min(lane.room())
             && lane.queue.is_empty()
-            && lane.doubt.is_none()
-            && lane.posted.len() < LANE_REQUESTS;
+            && lane.doubt.is_none();
         let mut failure = None;
         if at_once {
             let size = Size::of(INLINE_BYTES, INLINE_BYTES);
