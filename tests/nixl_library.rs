@@ -326,7 +326,10 @@ fn damaged_files() {
     refused("plugins", "libplugin_UCX.so");
     refused(ucx, "libucs-");
     refused(modules, "libuct_cma.so");
-    // What nobody asks for may be as damaged as it likes: NIXL's other plugins, UCX's excluded modules.
+    // What nobody asks for may be as damaged as it likes: NIXL's other plugins, UCX's excluded modules, and
+    // what lies where the process is.
+    std::env::set_current_dir(nixl.lib_dir().parent().unwrap()).unwrap();
+    fifo(Path::new("libstdc++.so.6"));
     // SAFETY: as above.
     unsafe { std::env::set_var("UCX_MODULES", "^ib,cuda") };
     let files = [

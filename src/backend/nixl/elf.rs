@@ -84,8 +84,10 @@ impl Head {
 /// `$LD_LIBRARY_PATH`, as a bare name is; what lies in the system's folders is the system's. Returns all,
 /// or what is wrong.
 pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, String> {
-    let environment = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
-    let environment: Vec<_> = std::env::split_paths(&environment).collect();
+    // Empty, it names no folder; within, an empty name is the folder that the process is in.
+    let environment = std::env::var_os("LD_LIBRARY_PATH").filter(|folders| !folders.is_empty());
+    let environment = environment.iter().flat_map(std::env::split_paths);
+    let environment: Vec<PathBuf> = environment.collect();
     // Each with the folders of those by which it was found.
     let mut found: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
     found.extend(files.into_iter().filter_map(|file| {
@@ -123,14 +125,13 @@ pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, S
         }
         for name in head.needed {
             let folders = rpath.iter().chain(&environment).chain(&head.runpath);
-            let path = folders
-                .map(|dir| dir.join(&name))
-                .find(|path| path.exists());
-            if names.insert(name)
-                && let Some(path) = path
+            let mut paths = folders.map(|dir| dir.join(&name));
+            if !names.contains(&name)
+                && let Some(path) = paths.find(|path| path.exists())
             {
                 found.push((path, rpath.clone()));
             }
+            names.insert(name);
         }
     }
     Ok(found.into_iter().map(|(file, _)| file).collect())
