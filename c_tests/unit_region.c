@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "logbook.h"
 #include "unit_pair.h"
 
 static bool is_mapped(const void *base, size_t bytes)
@@ -72,15 +73,21 @@ static void limits(void)
     CHECK(base == untouched && fd == -7);
 }
 
-/* What is no region is left alone, and the right call still works. */
+/* What is no region is left alone, which the log tells, and the right call still works. */
 static void wrong_frees(void)
 {
     void *base = NULL;
     int32_t fd = -1;
     CHECK_OK(dt_region_alloc(8192, &base, &fd));
-    dt_region_free(base, 0, fd);
-    dt_region_free((uint8_t *)base + 1, 8192, fd);
-    dt_region_free((uint8_t *)base + 4096, 4096, fd);
+    const struct {
+        size_t offset, bytes;
+    } wrong[] = {{0, 0}, {1, 8192}, {4096, 4096}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        logbook_start();
+        dt_region_free((uint8_t *)base + wrong[i].offset, wrong[i].bytes, fd);
+        CHECK(logbook_has("are no region"));
+        logbook_stop();
+    }
     memset(base, 7, 8192);
     CHECK(fcntl(fd, F_GETFD) >= 0);
     dt_region_free(base, 8192, fd);

@@ -118,14 +118,15 @@ pub fn set_sink(sink: Option<Sink>, max_level: i32) {
     }
     let max_level = if sink.is_some() { max_level.max(0) } else { 0 };
     let new = sink.map_or(Target::Off, |sink| Target::Callback { sink, max_level });
-    let old = {
+    let mut old = {
         let mut target = TARGET.get().write();
         MAX_LEVEL.store(max_level, Ordering::Relaxed);
         std::mem::replace(&mut *target, Arc::new(new))
     };
     // Whoever delivers holds a share of the target. New messages go to the new one, so the shares of
-    // the old one come to an end, however much is logged.
-    while Arc::strong_count(&old) > 1 {
+    // the old one come to an end, however much is logged. Asked so, what they did with it has happened
+    // before it goes, and before the caller takes down what the old sink used.
+    while Arc::get_mut(&mut old).is_none() {
         std::thread::sleep(Duration::from_micros(50));
     }
 }

@@ -19,6 +19,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("named_places", named_places),
     ("no_failure_detection", no_failure_detection),
     ("a_broken_neighbour", a_broken_neighbour),
+    ("damaged_files", damaged_files),
     ("bad_configuration", bad_configuration),
 ];
 
@@ -33,6 +34,7 @@ scenarios! {
     no_library_default: no_library Default;
     named_places_default: named_places Default;
     a_broken_neighbour_default: a_broken_neighbour Default;
+    damaged_files_default: damaged_files Default;
     bad_configuration_default: bad_configuration Default;
 }
 
@@ -286,4 +288,67 @@ fn a_broken_neighbour() {
         },
         &["broken-neighbour", "libplugin_BROKEN.so"],
     );
+}
+
+/// An installation of which a part is cut short, or a FIFO: the loader would end the process, or wait.
+fn damaged_files() {
+    let nixl = Installation::new("damaged");
+    let fifo = |file: &Path| {
+        let mode = rustix::fs::Mode::RWXU;
+        rustix::fs::mknodat(CWD, file, FileType::Fifo, mode, 0).unwrap();
+    };
+    let refused = |dir: &str, start: &str| {
+        let file = nixl.file(dir, start);
+        let whole = std::fs::read(&file).unwrap();
+        let cut = |file: &Path| std::fs::write(file, &whole[..whole.len() / 2]).unwrap();
+        nixl.with(&file, cut, || {
+            unusable(in_dir(&nixl.lib_dir()), &[start, "is cut short"]);
+        });
+        nixl.with(&file, fifo, || {
+            unusable(in_dir(&nixl.lib_dir()), &[start, "no regular file"]);
+        });
+    };
+    let (ucx, modules) = ("../nixl_cu12.libs", "../nixl_cu12.libs/ucx");
+    // The library, what it needs, and what that needs, elsewhere.
+    refused("", "libnixl_capi.so");
+    refused("", "libnixl_build.so");
+    refused(ucx, "libabsl_base-");
+    // Where only the loader knows the place.
+    let needed = nixl.file("", "libnixl_build.so");
+    // SAFETY: no other thread of this scenario reads the environment.
+    unsafe {
+        std::env::remove_var("DT_NIXL_LIB_DIR");
+        std::env::set_var("LD_LIBRARY_PATH", nixl.lib_dir());
+    }
+    nixl.with(&needed, fifo, || {
+        let words = ["libnixl_build.so", "no regular file"];
+        unusable(NixlConfig::default(), &words);
+    });
+    // SAFETY: as above.
+    unsafe { std::env::remove_var("LD_LIBRARY_PATH") };
+    // The plugin, its UCX, and the modules of that.
+    refused("plugins", "libplugin_UCX.so");
+    refused(ucx, "libucs-");
+    refused(modules, "libuct_cma.so");
+    // What nobody asks for may be as damaged as it likes: NIXL's other plugins, UCX's excluded modules, and
+    // what lies where the process is.
+    std::env::set_current_dir(nixl.lib_dir().parent().unwrap()).unwrap();
+    fifo(Path::new("libstdc++.so.6"));
+    // SAFETY: as above.
+    unsafe { std::env::set_var("UCX_MODULES", "^ib,cuda") };
+    let files = [
+        nixl.file("plugins", "libplugin_OBJ.so"),
+        nixl.file(modules, "libuct_ib.so"),
+        nixl.file(modules, "libucm_cuda.so"),
+    ];
+    for file in files {
+        std::fs::remove_file(&file).unwrap();
+        fifo(&file);
+    }
+    let transport = create(BackendChoice::Nixl, in_dir(&nixl.lib_dir())).unwrap();
+    // One that is in use is not looked at again.
+    nixl.with(&needed, fifo, || {
+        create(BackendChoice::Nixl, in_dir(&nixl.lib_dir())).unwrap();
+    });
+    transport.close(PATIENCE).unwrap();
 }

@@ -460,8 +460,8 @@ int nixl_capi_destroy_xfer_req(void *handle)
 }
 
 /* How many live of a kind (its letter) and "zombies"; how many requests were given back while they ran
- * ("released_running"), and how many of one byte were posted ("posted_probes"); or what plan_count
- * knows. */
+ * ("released_running"), how many of one byte were posted ("posted_probes"), and the bytes of those that
+ * run, as their owner knows it ("running_bytes"); or what plan_count knows. */
 long dt_proxy_count(const char *name)
 {
     long count = plan_count(name);
@@ -475,6 +475,12 @@ long dt_proxy_count(const char *name)
         return released_running;
     if (strcmp(name, "posted_probes") == 0)
         return posted_probes;
+    if (strcmp(name, "running_bytes") == 0) {
+        long bytes = 0;
+        for (struct object *at = NULL; (at = object_next(at, REQUEST, NULL));)
+            bytes += at->told == IN_PROGRESS ? (long)at->bytes : 0;
+        return bytes;
+    }
     if (strlen(name) != 1)
         tripped(name);
     return objects_living((enum kind)name[0]);

@@ -1,5 +1,6 @@
 //! What a transport says about libraries that are not what they should be, and such libraries.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -65,6 +66,54 @@ impl Folder {
             .status()
             .expect("cc is there, for nixl-sys needs it");
         assert!(status.success());
+    }
+}
+
+/// NIXL as it is installed, in links, each of which can be replaced.
+pub struct Installation(Folder);
+
+impl Installation {
+    pub fn new(name: &str) -> Installation {
+        let (folder, real) = (Folder::new(name), lib_dir().unwrap());
+        let ucx = real.with_file_name("nixl_cu12.libs");
+        for dir in [&real, &real.join("plugins"), &ucx, &ucx.join("ucx")] {
+            let here = folder
+                .0
+                .join(dir.strip_prefix(real.parent().unwrap()).unwrap());
+            std::fs::create_dir(&here).unwrap();
+            for entry in dir.read_dir().unwrap().map(Result::unwrap) {
+                if entry.file_type().unwrap().is_file() {
+                    symlink(entry.path(), here.join(entry.file_name())).unwrap();
+                }
+            }
+        }
+        Installation(folder)
+    }
+
+    /// What a transport is told.
+    pub fn lib_dir(&self) -> PathBuf {
+        self.0.0.join(lib_dir().unwrap().file_name().unwrap())
+    }
+
+    /// The file in `dir`, seen from [`Installation::lib_dir`], whose name begins so.
+    pub fn file(&self, dir: &str, start: &str) -> PathBuf {
+        let dir = self.lib_dir().join(dir).canonicalize().unwrap();
+        let mut names = dir
+            .read_dir()
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name());
+        let found = names.find(|name| name.to_str().unwrap().starts_with(start));
+        dir.join(found.unwrap_or_else(|| panic!("no {start}")))
+    }
+
+    /// Puts what it gets in the place of `file`, as long as `then` runs.
+    pub fn with(&self, file: &Path, put: impl FnOnce(&Path), then: impl FnOnce()) {
+        let real = file.read_link().unwrap();
+        std::fs::remove_file(file).unwrap();
+        put(file);
+        then();
+        std::fs::remove_file(file).unwrap();
+        symlink(real, file).unwrap();
     }
 }
 

@@ -7,11 +7,19 @@ use super::coverage::Coverage;
 use super::engine::Request;
 use super::mail::Outbox;
 use super::piece::Speed;
-use super::silence::Silence;
+use super::silence::{LONG, Silence};
 use crate::backend::{ConnId, Direction, OpId};
-use crate::error::Error;
+use crate::error::{Error, Quoted};
 use crate::extents::{Cursor, Piece};
 use crate::kept::Line;
+use crate::log::log;
+
+/// Limits of what the engine holds for one peer: enough to keep a fast network busy, little enough
+/// that a peer that does not answer costs nothing. Over sockets one call of the engine moves all that it
+/// holds, if the peer keeps up: this is also how long a poll can take there. There is no limit for all
+/// peers together, so that those that do not answer take nothing from the others.
+const LANE_BYTES: u64 = 8 << 20;
+const LANE_REQUESTS: usize = 64;
 
 /// One registration of one peer, with an endpoint of its own.
 pub struct Lane {
@@ -125,6 +133,28 @@ impl Lane {
             first: pieces[0],
             bytes,
         });
+    }
+
+    /// How many bytes the engine may get beside what it has.
+    pub fn room(&self) -> u64 {
+        match self.posted.len() < LANE_REQUESTS {
+            true => LANE_BYTES.saturating_sub(self.posted_bytes),
+            false => 0,
+        }
+    }
+
+    /// Tells the log, once, when what is posted waits for long.
+    pub fn warn_of_silence(&mut self, now: Instant) {
+        if self.registered && !self.posted.is_empty() && self.silence.goes_on(now) {
+            log!(
+                Warn,
+                "the NIXL agent {} has answered nothing for {} s: either it does not call the library (over sockets \
+                 a target has to call dt_poll or dt_wait regularly, or to set progress_thread), or its process \
+                 stands still, or it cannot be reached",
+                Quoted(&self.agent),
+                LONG.as_secs()
+            );
+        }
     }
 
     /// Nothing more of `op` is to be posted.

@@ -5,19 +5,17 @@
 //! that a call can reach. One process has one NIXL: the first library that passes stays.
 
 use std::collections::BTreeSet;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use object::Endianness;
-use object::elf::{DT_NEEDED, FileHeader64};
-use object::read::elf::FileHeader;
 use parking_lot::Mutex;
 
-use super::place::{FILE_NAME, Place, REMEDY, is_foreign};
+use super::elf::{self, is_foreign};
+use super::place::{FILE_NAME, Place, REMEDY};
 use super::signals::Signals;
+use super::ucx;
 use crate::error::{Error, Result, Status, fail};
-use crate::log::log;
 use crate::process::PerProcess;
 
 /// Every function of NIXL that this backend can reach through nixl-sys, drops included.
@@ -141,7 +139,8 @@ fn check_same(file: &Path, candidate: &Path) -> Result<()> {
 }
 
 fn open_or_say(candidate: &Path) -> Result<Handle> {
-    Handle::open(candidate).map_err(|reason| {
+    let opened = elf::check([candidate.to_owned()]).and_then(|_| Handle::open(candidate));
+    opened.map_err(|reason| {
         let reason = match is_foreign(candidate) {
             true => "it was made for another processor",
             false => &*reason,
@@ -198,11 +197,7 @@ fn prepare_plugin(library: &Path, plugin: &str) -> Result<()> {
         // NIXL knows more places, and plugins that are built in.
         return Ok(());
     };
-    refuse_second_ucx(&file)?;
-    let signals = Signals::save();
-    let opened = Handle::open(&file);
-    signals.restore();
-    let handle = opened.map_err(|reason| {
+    let refuse = |reason: String| {
         Error::new(
             Status::Unavailable,
             format!(
@@ -210,81 +205,18 @@ fn prepare_plugin(library: &Path, plugin: &str) -> Result<()> {
                 file.display()
             ),
         )
-    })?;
-    log_ucx(&handle);
-    configure_ucx(&handle);
+    };
+    let libraries = elf::check([file.clone()]).map_err(refuse)?;
+    elf::check(ucx::modules(&libraries)).map_err(refuse)?;
+    ucx::refuse_second(&file)?;
+    let signals = Signals::save();
+    let opened = Handle::open(&file);
+    signals.restore();
+    let handle = opened.map_err(refuse)?;
+    ucx::tell_version(&handle);
+    ucx::configure(&handle);
     handle.keep();
     Ok(())
-}
-
-/// Refuses a plugin that would bring a UCX of its own into a process that has one in its global
-/// scope: the loader would tie the functions of both together. Seen with that: hangs, and crashes
-/// where the versions differ. RTLD_DEEPBIND keeps the libraries apart, but not the modules that UCX
-/// opens by itself, which then end up in the lists of the other UCX.
-///
-/// It must be known before the plugin is opened, because the constructors of UCX mix too.
-fn refuse_second_ucx(plugin: &Path) -> Result<()> {
-    let Some(needed) = needed_ucx(plugin) else {
-        return Ok(());
-    };
-    // Loaded already, in whatever scope: the plugin will get this one.
-    let own = Handle::open_again(Path::new(&needed));
-    for name in UCX_SYMBOLS {
-        let Some(foreign) = Handle::everywhere().file_of(name) else {
-            continue;
-        };
-        if own.as_ref().and_then(|own| own.file_of(name)).as_ref() != Some(&foreign) {
-            fail!(
-                Unavailable,
-                "NIXL: this process has a UCX in its global scope, {}, which would mix with {needed}, which the plugin {} needs; load the first one privately (RTLD_LOCAL, no LD_PRELOAD), or use a NIXL that was built for it",
-                foreign.display(),
-                plugin.display()
-            );
-        }
-    }
-    Ok(())
-}
-
-/// One function of each library of UCX.
-const UCX_SYMBOLS: [&CStr; 4] = [
-    c"ucp_get_version_string",
-    c"uct_query_components",
-    c"ucs_global_opts_set_value",
-    c"ucm_set_event_handler",
-];
-
-/// The name by which a plugin asks for UCX: it is all that the loader compares. `None`: it does not,
-/// or it is no library, which the loader says better.
-fn needed_ucx(plugin: &Path) -> Option<String> {
-    let file = std::fs::read(plugin).ok()?;
-    let bytes = &*file;
-    let header = FileHeader64::<Endianness>::parse(bytes).ok()?;
-    let endian = header.endian().ok()?;
-    let sections = header.sections(endian, bytes).ok()?;
-    let dynamic = sections.dynamic_table(endian, bytes).ok()?;
-    dynamic
-        .iter()
-        .filter(|entry| entry.tag == DT_NEEDED)
-        .filter_map(|entry| std::str::from_utf8(dynamic.string(entry).ok()?).ok())
-        .find(|name| name.starts_with("libucp"))
-        .map(str::to_owned)
-}
-
-fn log_ucx(plugin: &Handle) {
-    let name = UCX_SYMBOLS[0];
-    let (Some(symbol), Some(file)) = (plugin.symbol(name), plugin.file_of(name)) else {
-        return;
-    };
-    // SAFETY: UCX declares `const char *ucp_get_version_string(void)`, and the plugin is open.
-    let get: extern "C" fn() -> *const c_char = unsafe { std::mem::transmute(symbol) };
-    // SAFETY: what it returns is a constant of the library.
-    let version = unsafe { CStr::from_ptr(get()) };
-    log!(
-        Info,
-        "NIXL uses UCX {} of {}",
-        version.to_string_lossy(),
-        file.display()
-    );
 }
 
 fn plugin_file(library: &Path, plugin: &str) -> Option<PathBuf> {
@@ -295,38 +227,12 @@ fn plugin_file(library: &Path, plugin: &str) -> Option<PathBuf> {
         .into_iter()
         .flatten()
         .map(|dir| dir.join(&name))
-        .find(|file| file.is_file())
-}
-
-/// Two settings of the UCX that came with the plugin; the user's environment has precedence.
-fn configure_ucx(plugin: &Handle) {
-    let Some(set) = plugin.symbol(c"ucs_global_opts_set_value") else {
-        return;
-    };
-    // SAFETY: UCX declares `ucs_status_t ucs_global_opts_set_value(const char *, const char *)`; the
-    // status is an enum that fits `c_int`, and the plugin is never unloaded once this was called.
-    let set: extern "C" fn(*const c_char, *const c_char) -> c_int =
-        unsafe { std::mem::transmute(set) };
-    let apply = |variable: &str, name: &CStr, value: &CStr| {
-        if std::env::var_os(variable).is_none() && set(name.as_ptr(), value.as_ptr()) != 0 {
-            log!(
-                Warn,
-                "NIXL: UCX does not take the setting {name:?} = {value:?}"
-            );
-        }
-    };
-    // UCX's InfiniBand module brings a second libnl into processes that have the system's; their
-    // destructors then crash in exit(). Without an RDMA device the module is of no use.
-    if !Path::new("/sys/class/infiniband").exists() {
-        apply("UCX_MODULES", c"MODULES", c"^ib");
-    }
-    // What UCX has to say about a dead peer comes back as a status; a library does not print.
-    apply("UCX_LOG_LEVEL", c"LOG_LEVEL", c"fatal");
+        .find(|file| file.exists())
 }
 
 /// A library that is open while this lives.
 #[derive(PartialEq, Eq)]
-struct Handle(*mut c_void);
+pub struct Handle(*mut c_void);
 
 impl Handle {
     fn open(path: &Path) -> std::result::Result<Handle, String> {
@@ -344,7 +250,7 @@ impl Handle {
     }
 
     /// Only if it is loaded already.
-    fn open_again(path: &Path) -> Option<Handle> {
+    pub fn open_again(path: &Path) -> Option<Handle> {
         Handle::open_with(path, libc::RTLD_NOW | libc::RTLD_LOCAL | libc::RTLD_NOLOAD)
     }
 
@@ -356,19 +262,19 @@ impl Handle {
     }
 
     /// The program and everything in its global scope.
-    fn everywhere() -> Handle {
+    pub fn everywhere() -> Handle {
         Handle(libc::RTLD_DEFAULT)
     }
 
     /// A function of this library or of those that it needs.
-    fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
+    pub fn symbol(&self, name: &CStr) -> Option<*mut c_void> {
         // SAFETY: the handle is open, and `name` is NUL-terminated.
         let symbol = unsafe { libc::dlsym(self.0, name.as_ptr()) };
         (!symbol.is_null()).then_some(symbol)
     }
 
     /// The file that a function comes from.
-    fn file_of(&self, name: &CStr) -> Option<PathBuf> {
+    pub fn file_of(&self, name: &CStr) -> Option<PathBuf> {
         super::signals::file_of(self.symbol(name)?).map(PathBuf::from)
     }
 

@@ -4,12 +4,12 @@
 //! left of that socket.
 
 use std::fs::File;
-use std::mem::ManuallyDrop;
-use std::net::TcpListener;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use rustix::io::fcntl_dupfd_cloexec;
+use rustix::net::getsockname;
 use rustix::net::sockopt::socket_acceptconn;
 
 use super::unsent::descriptors;
@@ -97,18 +97,19 @@ fn hold(number: RawFd) {
 
 /// Where a socket listens; `None` for what does not, or is not there.
 fn port(fd: RawFd) -> Option<u16> {
-    // SAFETY: it is not closed here. Of what is no socket, or not open, all questions fail.
-    let socket = ManuallyDrop::new(unsafe { TcpListener::from_raw_fd(fd) });
+    // SAFETY: it is asked two questions, and not kept. If UCX has closed it, or it is no socket, they fail.
+    let socket = unsafe { BorrowedFd::borrow_raw(fd) };
     // A connection that was accepted has its listener's port.
-    if !socket_acceptconn(&*socket).unwrap_or(false) {
+    if !socket_acceptconn(socket).unwrap_or(false) {
         return None;
     }
-    Some(socket.local_addr().ok()?.port())
+    let address = SocketAddr::try_from(getsockname(socket).ok()?);
+    Some(address.ok()?.port())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpStream;
+    use std::net::{TcpListener, TcpStream};
     use std::os::fd::OwnedFd;
 
     use super::*;

@@ -1,7 +1,7 @@
 //! NIXL: transfers between processes of one host or many, over UCX or another of NIXL's plugins.
 //!
 //! - `life`: making the agent, going into NIXL and out of it, giving everything back.
-//! - `place`, `library`, `config_file`, `room`, `signals`, `users`, `exit`: what that takes, without harm to the process.
+//! - `place`, `elf`, `library`, `ucx`, `config_file`, `room`, `signals`, `users`, `exit`: what that takes, without harm to the process.
 //! - `metadata`, `address`: the peer's blob, checked before NIXL sees it.
 //! - `coverage`: which memory the blob speaks of.
 //! - `engine`: the few calls of NIXL that are needed, and what must be known about them.
@@ -26,6 +26,7 @@
 mod address;
 mod config_file;
 mod coverage;
+mod elf;
 mod engine;
 mod exit;
 #[cfg(any(test, fuzzing))]
@@ -44,6 +45,7 @@ mod place;
 mod room;
 mod signals;
 mod silence;
+mod ucx;
 mod unsent;
 mod users;
 mod work;
@@ -102,13 +104,6 @@ impl NixlConfig {
 /// costs less than to remember it.
 const INLINE_BYTES: u64 = 64 << 10;
 const INLINE_RUNS: usize = 16;
-
-/// Limits of what the engine holds for one peer: enough to keep a fast network busy, little enough
-/// that a peer that does not answer costs nothing. Over sockets one call of the engine moves all that it
-/// holds, if the peer keeps up: this is also how long a poll can take there. There is no limit for all
-/// peers together, so that those that do not answer take nothing from the others.
-const LANE_BYTES: u64 = 8 << 20;
-const LANE_REQUESTS: usize = 64;
 
 /// So many probes that fail, with so much time between, say that a peer cannot be reached any more.
 const MAX_PROBES: u32 = 3;
@@ -337,10 +332,9 @@ impl Backend for Nixl {
             doubted: false,
         };
         let at_once = few_runs
-            && op.cursor.total_bytes() <= INLINE_BYTES
+            && op.cursor.total_bytes() <= INLINE_BYTES.min(lane.room())
             && lane.queue.is_empty()
-            && lane.doubt.is_none()
-            && lane.posted.len() < LANE_REQUESTS;
+            && lane.doubt.is_none();
         let mut failure = None;
         if at_once {
             let size = Size::of(INLINE_BYTES, INLINE_BYTES);

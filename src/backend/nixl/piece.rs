@@ -15,7 +15,7 @@ const LARGEST: u64 = 16 << 20;
 
 /// The same where a post only hands the work over. There no time is saved by less, because a socket takes
 /// only so much at once; but each request costs an answer that it has arrived, and each cut one more run.
-const ON_ITS_WAY: u64 = 2 << 20;
+pub const ON_ITS_WAY: u64 = 2 << 20;
 
 /// What the runs of such a request may take, even if the poll has less time left.
 const PATIENCE: Duration = Duration::from_millis(1);

@@ -2,11 +2,9 @@
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{File, metadata};
-use std::io::{ErrorKind, Read};
-use std::path::{Path, PathBuf, absolute};
-
-use object::elf::{EM_AARCH64, EM_X86_64, Machine};
+use std::fs::metadata;
+use std::io::ErrorKind;
+use std::path::{PathBuf, absolute};
 
 use crate::error::{Result, fail};
 
@@ -76,18 +74,4 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} names {}", self.by, self.path.display())
     }
-}
-
-/// Says if a library was made for another processor: of such a one, the loader says that it is not there.
-pub fn is_foreign(file: &Path) -> bool {
-    const OURS: Option<Machine> = match () {
-        _ if cfg!(target_arch = "x86_64") => Some(EM_X86_64),
-        _ if cfg!(target_arch = "aarch64") => Some(EM_AARCH64),
-        _ => None,
-    };
-    // `Elf64_Ehdr` begins with 16 bytes that say how to read the rest, the type, and the processor.
-    let mut header = [0; 20];
-    let read = File::open(file).and_then(|mut file| file.read_exact(&mut header));
-    let machine = Machine(u16::from_le_bytes([header[18], header[19]]));
-    read.is_ok() && header.starts_with(b"\x7fELF") && OURS.is_some_and(|ours| ours != machine)
 }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::engine::State;
 use super::lane::{Doubt, Purpose};
-use super::silence::LONG;
+use super::piece::ON_ITS_WAY;
 use super::*;
 
 impl Nixl {
@@ -17,14 +17,14 @@ impl Nixl {
         events: &mut Vec<Event>,
     ) -> bool {
         let mut moved = self.reap(conn, now, events);
-        self.warn_of_silence(conn, now);
         moved |= self.settle_doubt(conn, now, events);
         moved |= self.post_probe(conn, now);
         let Some(lane) = self.lanes.get_mut(&conn) else {
             return moved;
         };
-        let has_room = lane.posted.len() < LANE_REQUESTS && lane.posted_bytes < LANE_BYTES;
-        if has_room
+        lane.warn_of_silence(now);
+        // What fits into less is not worth a request.
+        if lane.room() >= ON_ITS_WAY
             && lane.doubt.is_none()
             && let Some(op) = lane.queue.first(is_queued(&self.ops))
         {
@@ -86,24 +86,6 @@ impl Nixl {
         }
     }
 
-    /// What is posted still waits.
-    fn warn_of_silence(&mut self, conn: ConnId, now: Instant) {
-        if let Some(lane) = self.lanes.get_mut(&conn)
-            && lane.registered
-            && !lane.posted.is_empty()
-            && lane.silence.goes_on(now)
-        {
-            log!(
-                Warn,
-                "the NIXL agent {} has answered nothing for {} s: either it does not call the library (over sockets \
-                 a target has to call dt_poll or dt_wait regularly, or to set progress_thread), or its process \
-                 stands still, or it cannot be reached",
-                Quoted(&lane.agent),
-                LONG.as_secs()
-            );
-        }
-    }
-
     fn piece_ended(&mut self, op: OpId) {
         self.ops.get_mut(&op).expect("it has posted pieces").posted -= 1;
     }
@@ -117,7 +99,8 @@ impl Nixl {
         ) else {
             return;
         };
-        let size = lane.speed.size_for(deadline.saturating_duration_since(now));
+        let mut size = lane.speed.size_for(deadline.saturating_duration_since(now));
+        size.bytes = size.bytes.min(lane.room());
         gather(&mut op.cursor, size, &lane.remote, &mut self.pieces);
         let first = self.pieces[0];
         if op.cursor.is_done() {
