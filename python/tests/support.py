@@ -24,7 +24,8 @@ os.environ.setdefault(
 BACKENDS = {
     "local": {},
     "nixl": {},
-    "nixl_tcp": {"UCX_TLS": "tcp"},
+    # UCX takes longer to change the C library's memory functions in place than for the rest of its loading.
+    "nixl_tcp": {"UCX_TLS": "tcp", "UCX_MEM_MMAP_HOOK_MODE": "none"},
 }
 # Without site-packages, which take longer to load than a program here takes. Python 3.12 warns of every
 # fork() where there are threads, and UCX has one.
