@@ -159,6 +159,19 @@ fn no_library() {
         NixlConfig::default(),
         &["libnixl_capi.so", "DT_NIXL_LIB_DIR"],
     );
+    // What lies where the process is, here one for a processor that nobody has, is not what is spoken of.
+    let folder = Folder::new("elsewhere");
+    std::fs::write(
+        folder.0.join("libnixl_capi.so"),
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xff\xff",
+    )
+    .unwrap();
+    std::env::set_current_dir(&folder.0).unwrap();
+    unusable(
+        NixlConfig::default(),
+        &["No such file or directory", "DT_NIXL_LIB_DIR"],
+    );
+    std::env::set_current_dir("/").unwrap();
     // Nor is anything prepared for it: that there is no room would be another error.
     let few = Rlimit {
         current: Some(40),
