@@ -14,6 +14,7 @@ import unittest.mock
 import datatransport as dt
 from datatransport import _abi, log
 from datatransport._library import lib
+from datatransport.vllm import NixlTransport
 from support import PATIENCE_S, run, skip, until
 
 LENGTH = 4096
@@ -172,6 +173,22 @@ class Signals(unittest.TestCase):
         if sys.version_info < (3, 11):
             skip("before Python 3.11 signals are handled at more places, and a few lose something")
         self.assertEqual(run(program), ("balanced\n", "", 0))
+
+    def test_what_a_poll_has_not_told_is_forgotten_by_cancel(self):
+        memory = memoryview(bytearray(2 * LENGTH)).cast("B", (2, LENGTH))
+        push = NixlTransport("push", memory, backends=["LOCAL"])
+        self.addCleanup(push.close)
+        push.add_remote_peer("me", push.get_agent_metadata(), push.base_addr, 2, LENGTH)
+        ids = [push.write_blocks("me", [0], [1]) for _ in range(4)]
+
+        def interrupted():
+            with unittest.mock.patch.object(push, "_of", side_effect=KeyboardInterrupt):
+                self.assertRaises(KeyboardInterrupt, push.poll)
+
+        until(lambda: not push._inflight, interrupted)
+        self.assertEqual(push.cancel(ids[:1]), [])
+        self.assertEqual(push.cancel(iter(ids[2:3]), mode="wait"), [])
+        self.assertEqual(push.poll("me").done, [ids[1], ids[3]])
 
     def test_a_storm(self):
         self.storm(STORM + TRANSPORT)
