@@ -66,6 +66,11 @@ fn bad_configuration() {
     unsafe { std::env::set_var("NIXL_CONFIG_FILE", &file) };
     let words = ["named.cfg cannot be read", "NIXL_CONFIG_FILE"];
     unusable(NixlConfig::default(), &words);
+    // Nobody will ever write into it.
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(CWD, &file, FileType::Fifo, mode, 0).unwrap();
+    unusable(NixlConfig::default(), &["named.cfg is a FIFO", words[1]]);
+    std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, "a =").unwrap();
     let error = create(BackendChoice::Nixl, NixlConfig::default());
     let error = error.err().expect("it was taken");
