@@ -90,7 +90,8 @@
  *
  * Environment. It is read, so other threads must not change it at the same time (setenv). DT_LOG is
  * read at the first message, and by dt_create DT_BACKEND. When dt_create wants NIXL, it reads
- * DT_NIXL_LIB_DIR, and what is NIXL's own: NIXL_PLUGIN_DIR (the folder of its plugins, if that is
+ * DT_NIXL_LIB_DIR, LD_LIBRARY_PATH, UCX_MODULES and UCX_MODULE_DIR (to look at the files before
+ * they are loaded), and what is NIXL's own: NIXL_PLUGIN_DIR (the folder of its plugins, if that is
  * not beside its library), NIXL_CONFIG_FILE and HOME. NIXL and UCX then read all that begins with
  * NIXL_ and UCX_; UCX_TLS and UCX_NET_DEVICES choose the network. Nothing is ever set there: the
  * four things above UCX is told by its functions.

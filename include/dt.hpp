@@ -219,8 +219,10 @@ class transport {
 
     /** What release gives. */
     struct released {
-        dt_transport *handle; /**< For dt_close and dt_destroy, or adopt; NULL: there was none. */
-        region memory;        /**< To be kept until dt_destroy; of nothing: it is the caller's. */
+        /** For dt_close and dt_destroy, or adopt; NULL: there was none. */
+        dt_transport *handle = nullptr;
+        /** To be kept until dt_destroy; of nothing: it is the caller's. */
+        region memory{};
     };
     /** Gives the handle away, and with it the memory, if that was the transport's. Leaves none. */
     [[nodiscard]] released release() noexcept

@@ -66,6 +66,11 @@ fn bad_configuration() {
     unsafe { std::env::set_var("NIXL_CONFIG_FILE", &file) };
     let words = ["named.cfg cannot be read", "NIXL_CONFIG_FILE"];
     unusable(NixlConfig::default(), &words);
+    // Nobody will ever write into it.
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(CWD, &file, FileType::Fifo, mode, 0).unwrap();
+    unusable(NixlConfig::default(), &["named.cfg is a FIFO", words[1]]);
+    std::fs::remove_file(&file).unwrap();
     std::fs::write(&file, "a =").unwrap();
     let error = create(BackendChoice::Nixl, NixlConfig::default());
     let error = error.err().expect("it was taken");
@@ -159,6 +164,19 @@ fn no_library() {
         NixlConfig::default(),
         &["libnixl_capi.so", "DT_NIXL_LIB_DIR"],
     );
+    // What lies where the process is, here one for a processor that nobody has, is not what is spoken of.
+    let folder = Folder::new("elsewhere");
+    std::fs::write(
+        folder.0.join("libnixl_capi.so"),
+        b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\xff\xff",
+    )
+    .unwrap();
+    std::env::set_current_dir(&folder.0).unwrap();
+    unusable(
+        NixlConfig::default(),
+        &["No such file or directory", "DT_NIXL_LIB_DIR"],
+    );
+    std::env::set_current_dir("/").unwrap();
     // Nor is anything prepared for it: that there is no room would be another error.
     let few = Rlimit {
         current: Some(40),

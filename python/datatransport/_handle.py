@@ -35,7 +35,7 @@ class Handle:
         destroy = weakref.finalize(self, _destroy, out, self._memory)
         # Threads may still be in calls then. See _close_all.
         destroy.atexit = False
-        _memory[id(out)] = self._memory
+        _memory[id(out)] = out, self._memory
         _handles[id(out)] = self
         if _exiting:
             _keep_for_good(self._memory)
@@ -48,9 +48,10 @@ class Handle:
         return status
 
 
-# By id() of Handle.out. Memory is here until its transport is destroyed: something may keep a finalizer from
-# that, as a handler of a signal that raises in it, or the end of the interpreter.
-_memory: dict[int, list[Any]] = {}
+# By id() of Handle.out, which is here, too, so that no other gets this id. Memory is here until its transport is
+# destroyed: something may keep a finalizer from that, as a handler of a signal that raises in it, or the end of
+# the interpreter.
+_memory: dict[int, tuple[ctypes.c_void_p, list[Any]]] = {}
 _handles: weakref.WeakValueDictionary[int, Handle] = weakref.WeakValueDictionary()
 _exiting = False
 
@@ -88,7 +89,7 @@ def _close_all() -> None:
                 break
             share_ms = max(_convert.SLICE_MS // max(len(handles), 1), 1)
     finally:
-        for memory in list(_memory.values()):
+        for _, memory in list(_memory.values()):
             _keep_for_good(memory)
 
 

@@ -51,13 +51,8 @@ class Kept:
                     continue
                 cut = min(end, first + most)
                 if cut < end:
-                    part, rest = (asked, items, first, cut, memory), (
-                        asked,
-                        items,
-                        cut,
-                        end,
-                        memory,
-                    )
+                    part = asked, items, first, cut, memory
+                    rest = asked, items, cut, end, memory
                     mine[:] = rest, part
                     self._all.extendleft(map(mine.pop, (0,)))
                 return [convert(item) for item in items[first:cut]]

@@ -14,6 +14,7 @@ import logging
 import mmap
 import multiprocessing.connection
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -46,8 +47,11 @@ class Raised(Exception):
 @functools.lru_cache(maxsize=None)
 def python():
     """(a Python that can load NIXL's bindings and vLLM's files, or None; why there is none)"""
-    if not (vllm_stand_in.THIRD_PARTY / "vllm" / ".pinned").exists():
-        return None, "third_party/vllm is missing: scripts/vllm.sh fetches it"
+    script = (ROOT / "scripts" / "vllm.sh").read_text(encoding="utf-8")
+    (files,) = re.findall(r'^files="(.*?)"', script, re.DOTALL | re.MULTILINE)
+    pinned = vllm_stand_in.THIRD_PARTY / "vllm" / ".pinned"
+    if not pinned.exists() or files not in pinned.read_text(encoding="utf-8"):
+        return None, "third_party/vllm is missing, or has other files: scripts/vllm.sh fetches it"
     bindings = [
         path.name
         for path in (vllm_stand_in.THIRD_PARTY / "nixl" / "nixl_cu12").glob("_bindings.cpython-3*")

@@ -1,7 +1,8 @@
 """What the library must reach, and whether this run has reached it.
 
 Every gate looks at the worst shape that it speaks of. The figure is the median of what the rounds gave. The worst of
-many shapes is often one that had bad luck, so a transfer that falls short is measured once more, and that counts.
+many shapes is often one that had bad luck, so a transfer that falls short is measured once more, and that counts. One
+that had good luck is not looked for: this makes the gates milder, and the report says so.
 
 gates.py FOLDER: what is to be measured once more, as dt_perf's options, one run in a line.
 """

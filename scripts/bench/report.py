@@ -77,7 +77,8 @@ def gates(results):
         text += (
             f"\nThe worst of many shapes is often one that had bad luck. So each transfer that fell short "
             f"({len(again)} of them) was measured once more, its two subjects alone, in {rounds} rounds; that counts "
-            f"here, whatever came of it (runs `{AGAIN}-N`), and the tables below have the first figures.\n"
+            f"here, whatever came of it (runs `{AGAIN}-N`), and the tables below have the first figures. What reached "
+            f"its gate was not measured again, so good luck counts.\n"
         )
     return text + ("\n" + "".join(notes) if notes else "")
 

@@ -190,7 +190,9 @@ class ReportTest(MadeUp):
         _, run, reached, holds = self.judged("bare system calls")
         self.assertEqual((run, holds), ("again-2", False))
         self.assertLess(reached.median, 0.5)
-        self.assertIn("(2 of them) was measured once more", report.gates(self.results()))
+        said = report.gates(self.results())
+        self.assertIn("(2 of them) was measured once more", said)
+        self.assertIn("What reached its gate was not measured again", said)
 
     def test_sockets_are_measured_once_more_as_such(self):
         for figure in self.rounds("matrix-tcp-write-contiguous-4096", "nixl"):

@@ -141,9 +141,9 @@ pub trait Backend: Send {
     /// keeps what it needs until it ends.
     fn disconnect(&mut self, conn: ConnId);
 
-    /// Takes on a transfer, whose runs are blocks of this side and of the connection's `remote`; what is left of them
-    /// is of no meaning. It never waits, and copies at most a few small blocks itself. `Err` means that nothing runs; status `PeerLost` means that the
-    /// connection is of no use any more.
+    /// Takes on a transfer, whose runs are blocks of this side and of the connection's `remote`; what is left of
+    /// them is of no meaning. It never waits, and copies at most a few small blocks itself. `Err` means that
+    /// nothing runs; status `PeerLost` means that the connection is of no use any more.
     fn start(
         &mut self,
         conn: ConnId,

@@ -54,10 +54,10 @@ pub fn lib_dir() -> Option<PathBuf> {
         return Some(dir);
     }
     if std::env::var("DT_TEST_NO_NIXL").as_deref() == Ok("1") {
-        eprintln!(
+        tell(&format!(
             "SKIPPED, because DT_TEST_NO_NIXL=1 and there is no NIXL in {}",
             dir.display()
-        );
+        ));
         return None;
     }
     panic!(
@@ -103,7 +103,7 @@ pub fn run_with(name: &str, tls: Tls, env: &[(&str, &str)]) -> Option<Outcome> {
     );
     for line in outcome.stderr.lines() {
         if line.starts_with("SKIPPED") {
-            eprintln!("{name}: {line}");
+            tell(&format!("{line} ({name})"));
         }
     }
     Some(outcome)
@@ -281,7 +281,11 @@ pub fn try_add(transport: &Transport, id: &str, metadata: &[u8], peer: &Peer) ->
 /// A test that cannot run says so; where everything must be there, that is a failure.
 pub fn skip<T>(why: String) -> Option<T> {
     assert!(std::env::var_os("CI").is_none(), "{why}");
-    // Past what the test harness keeps to itself.
-    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("SKIPPED: {why}\n"));
+    tell(&format!("SKIPPED: {why}"));
     None
+}
+
+/// A line on stderr, past what the test harness keeps to itself.
+fn tell(line: &str) {
+    let _ = std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("{line}\n"));
 }

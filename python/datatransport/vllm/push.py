@@ -316,7 +316,11 @@ class NixlTransport:
         and returns the others, which surface in poll().
         """
         with self._lock:
-            known = [tid for tid in transfer_ids if tid in self._inflight]
+            ids = list(transfer_ids)
+            if self._ended:
+                # What an exception has kept from a poll() has stopped, and is not told any more.
+                self._ended = [one for one in self._ended if one.id not in ids]
+            known = [tid for tid in ids if tid in self._inflight]
             if self._transport is None or not known:
                 return []
             xfers = {self._inflight[tid][1]: tid for tid in known}

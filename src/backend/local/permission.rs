@@ -13,6 +13,15 @@ const CAP_SYS_PTRACE: u64 = 1 << 19;
 /// Of the thread that asks: each has rights of its own.
 const OWN: &str = "/proc/thread-self/status";
 
+/// What a process asks for, and so which of its rights count.
+#[derive(Clone, Copy)]
+enum Asks {
+    /// To open something in `/proc`: the ids for files, and what is effective.
+    Look,
+    /// `process_vm`: the real ids, and what is permitted.
+    Copy,
+}
+
 /// What `/proc/PID/status` says of the rights of a process.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Rights {
@@ -47,14 +56,18 @@ impl Rights {
         })
     }
 
-    /// What keeps a process with these rights from looking into `peer`.
-    fn lack(&self, peer: &Rights, peer_is_dumpable: bool) -> Option<String> {
+    /// What keeps a process with these rights from what it asks of `peer`.
+    fn lack(&self, asks: Asks, peer: &Rights, peer_is_dumpable: bool) -> Option<String> {
         if self.effective & CAP_SYS_PTRACE != 0 {
             return None;
         }
+        let (own_id, held) = match asks {
+            Asks::Look => (3, self.effective),
+            Asks::Copy => (0, self.permitted),
+        };
         let other = |there: [u32; 4], here: [u32; 4]| {
-            let id = there[..3].iter().find(|id| **id != here[3])?;
-            Some((*id, here[3]))
+            let id = there[..3].iter().find(|id| **id != here[own_id])?;
+            Some((*id, here[own_id]))
         };
         if let Some((there, here)) = other(peer.uids, self.uids) {
             return Some(format!("it has uid {there}, this process {here}"));
@@ -62,7 +75,7 @@ impl Rights {
         if let Some((there, here)) = other(peer.gids, self.gids) {
             return Some(format!("it has gid {there}, this process {here}"));
         }
-        let more = peer.permitted & !self.effective;
+        let more = peer.permitted & !held;
         if more != 0 {
             return Some(format!(
                 "it has capabilities that this process lacks: {more:#x}"
@@ -83,7 +96,7 @@ impl Rights {
 
 /// Why `pid` could not be looked into: the rule, or else `errno`.
 pub(super) fn reason(pid: u32, errno: Errno) -> String {
-    lack(pid).unwrap_or_else(|| errno.to_string())
+    lack(Asks::Look, pid).unwrap_or_else(|| errno.to_string())
 }
 
 /// The same for `process_vm`, which one more rule forbids.
@@ -94,14 +107,14 @@ pub(super) fn reason_to_copy(pid: u32, errno: Errno) -> String {
         own.lack_in_scope(scope.trim())
     };
     let errno_and = |scope| format!("{errno}; {scope}");
-    let lack = lack(pid).or_else(|| (errno == Errno::PERM).then(scope)?.map(errno_and));
+    let lack = lack(Asks::Copy, pid).or_else(|| (errno == Errno::PERM).then(scope)?.map(errno_and));
     lack.unwrap_or_else(|| errno.to_string())
 }
 
-fn lack(pid: u32) -> Option<String> {
+fn lack(asks: Asks, pid: u32) -> Option<String> {
     let own = Rights::read(OWN)?;
     let peer = Rights::read(&format!("/proc/{pid}/status"))?;
-    own.lack(&peer, is_dumpable(pid, &peer))
+    own.lack(asks, &peer, is_dumpable(pid, &peer))
 }
 
 /// What may not be looked into belongs to root in `/proc`, whoever the process is. A doubt is a yes.
@@ -126,8 +139,8 @@ mod tests {
 
     #[test]
     fn the_rule_that_is_not_met_is_named() {
-        assert_eq!(USER.lack(&USER, true), None);
-        let lack = |peer: Rights| USER.lack(&peer, true);
+        assert_eq!(USER.lack(Asks::Look, &USER, true), None);
+        let lack = |peer: Rights| USER.lack(Asks::Look, &peer, true);
         let setuid = [1000, 0, 0, 0];
         assert_eq!(
             lack(Rights {
@@ -166,16 +179,20 @@ mod tests {
             ..USER
         };
         assert_eq!(
-            one.lack(&strong, true).unwrap(),
+            one.lack(Asks::Look, &strong, true).unwrap(),
             "it has capabilities that this process lacks: 0x2000"
         );
-        assert_eq!(USER.lack(&USER, false).unwrap(), "it is not dumpable");
+        assert_eq!(
+            USER.lack(Asks::Look, &USER, false).unwrap(),
+            "it is not dumpable"
+        );
         let privileged = Rights {
             effective: CAP_SYS_PTRACE,
             ..USER
         };
         assert_eq!(
             privileged.lack(
+                Asks::Look,
                 &Rights {
                     uids: [0; 4],
                     ..strong
@@ -183,6 +200,39 @@ mod tests {
                 false
             ),
             None
+        );
+    }
+
+    #[test]
+    fn what_is_asked_for_says_which_rights_count() {
+        let here = Rights {
+            uids: [1000, 7, 7, 8],
+            gids: [100, 5, 5, 6],
+            permitted: 0x2400,
+            effective: 0x400,
+        };
+        let lack = |asks, peer| here.lack(asks, &peer, true);
+        let real = Rights {
+            permitted: 0x2000,
+            ..USER
+        };
+        assert_eq!(lack(Asks::Copy, real), None);
+        assert_eq!(
+            lack(Asks::Look, real).unwrap(),
+            "it has uid 1000, this process 8"
+        );
+        let for_files = Rights {
+            uids: [8; 4],
+            gids: [6; 4],
+            ..real
+        };
+        assert_eq!(
+            lack(Asks::Look, for_files).unwrap(),
+            "it has capabilities that this process lacks: 0x2000"
+        );
+        assert_eq!(
+            lack(Asks::Copy, for_files).unwrap(),
+            "it has uid 8, this process 1000"
         );
     }
 
@@ -205,7 +255,7 @@ mod tests {
         let group = rustix::process::getgid().as_raw();
         assert_eq!((own.uids[0], own.gids[0]), (user, group));
         assert_eq!(own.effective & !own.permitted, 0);
-        assert_eq!(own.lack(&own, true), None);
+        assert_eq!(own.lack(Asks::Look, &own, true), None);
         assert!(is_dumpable(std::process::id(), &own));
         assert_eq!(Rights::parse("Uid:\t1\t2\t3\nGid:\t1 1 1 1\n"), None);
         // Nothing is known of a process that is not there.

@@ -1,19 +1,41 @@
-//! NIXL's own configuration file. NIXL makes no agent when it cannot read that, and does not say why.
+//! NIXL's own configuration file. NIXL makes no agent when it cannot read that, and does not say why; and it waits
+//! for who writes into a FIFO.
 
 use std::ffi::OsStr;
 use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use crate::error::Status;
+use crate::error::{Result, Status, fail};
+
+/// Refuses a file for which NIXL would wait, before it does.
+pub fn check() -> Result<()> {
+    let is_fifo = |file: &Path| {
+        file.metadata()
+            .is_ok_and(|found| found.file_type().is_fifo())
+    };
+    if let Some(file) = chosen()
+        && is_fifo(&file)
+    {
+        fail!(
+            Unavailable,
+            "NIXL: its configuration file {} is a FIFO, where it would wait for somebody who writes: name another one \
+             in $NIXL_CONFIG_FILE, which may be empty",
+            file.display()
+        );
+    }
+    Ok(())
+}
 
 /// What may be wrong with the file that NIXL has looked for, when it has made no agent; with the status that
 /// this is.
 pub fn suspicion() -> Option<(Status, String)> {
+    suspicion_of(&chosen()?)
+}
+
+fn chosen() -> Option<PathBuf> {
     let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    suspicion_of(&file(
-        var("NIXL_CONFIG_FILE").as_deref(),
-        var("HOME").as_deref(),
-    )?)
+    file(var("NIXL_CONFIG_FILE").as_deref(), var("HOME").as_deref())
 }
 
 /// The file that NIXL takes: the first that is there, or that it cannot find out about.

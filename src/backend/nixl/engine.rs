@@ -90,6 +90,7 @@ impl Engine {
         config: &NixlConfig,
     ) -> Result<(Engine, Vec<u8>)> {
         let user = User::join()?;
+        config_file::check()?;
         let plugin = config.plugin();
         let agent = Agent::new_configured(
             name,
