@@ -941,7 +941,8 @@ dt_status dt_get_agent_metadata(struct dt_transport *t, void *buf, size_t cap, s
  * - DT_ERR_UNAVAILABLE: the operating system does not let this process reach the peer's memory;
  *   dt_last_error names the missing permission
  * - DT_ERR_PEER_LOST: the peer's process is gone, or it has closed its transport. With NIXL the
- *   first transfer finds that out
+ *   first transfer finds that out; or this call does, with DT_ERR_INCOMPATIBLE, where UCX looks for
+ *   the process at once: it does not tell one that has ended from one that it does not reach
  * - DT_ERR_BUSY: with a backend that cannot hold the old registration, which still touches
  *   memory, beside the new one. Poll and try again. Neither LOCAL nor NIXL returns it now
  * - DT_ERR_NO_MEMORY: memory, file descriptors, or the peer's room for connections ran out

@@ -35,6 +35,7 @@ while [ $# -gt 0 ]; do
             prefix=$2
             shift ;;
         --prefix=?*) prefix=${1#--prefix=} ;;
+        --prefix=) die "--prefix needs a value: the folder to install below" ;;
         --uninstall) uninstall=yes ;;
         *) die "there is no option $1; $usage" ;;
     esac

@@ -106,7 +106,8 @@ def _find() -> ctypes.CDLL:
             looked.append(f"\n  {place.what}: {reason}")
     raise ImportError(
         f"{FILE_NAME} was not found. Looked here:{''.join(looked)}\n"
-        f"Install libdatatransport, or let {VARIABLE} name the file.",
+        f"Install libdatatransport where the loader or pkg-config looks (LD_LIBRARY_PATH, PKG_CONFIG_PATH), or let "
+        f"{VARIABLE} name the file.",
         name="datatransport",
     )
 

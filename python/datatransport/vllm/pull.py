@@ -127,7 +127,8 @@ class NixlDataTransport:
             return found
         except BaseException:
             # What has come is for the next call.
-            self._notifs[:0] = mine
+            with self._lock:
+                self._notifs[:0] = mine
             raise
 
     def check_xfer_state(self, handle: Any) -> str:

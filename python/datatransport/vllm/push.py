@@ -266,7 +266,8 @@ class NixlTransport:
             return result
         except BaseException:
             # Of a handler of a signal. The next poll tells it.
-            self._ended[:0] = mine
+            with self._lock:
+                self._ended[:0] = mine
             raise
 
     def _collect(self, transport: Transport, peer_id: str | None) -> None:

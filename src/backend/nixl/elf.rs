@@ -113,7 +113,7 @@ pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, S
         };
         if head.is_cut() {
             return Err(format!(
-                "{} is cut short: it has {} of {} bytes",
+                "{} is cut short: it has {} of at least {} bytes",
                 name().display(),
                 head.len,
                 head.end

@@ -186,7 +186,7 @@ impl Engine {
             }
             Err(error) => fail!(
                 Incompatible,
-                "NIXL cannot connect to the address in the agent metadata ({error}); both sides need a network that the other one reaches (see UCX_TLS, UCX_NET_DEVICES)"
+                "NIXL cannot connect to the address in the agent metadata ({error}): that process has ended, or there is no network by which each side reaches the other one (see UCX_TLS, UCX_NET_DEVICES)"
             ),
         };
         load(bare)?;

@@ -337,7 +337,7 @@ impl Nixl {
         };
         fail!(
             Timeout,
-            "messages to the NIXL agent {}{more} have not arrived yet",
+            "messages to the NIXL agent {}{more} have not arrived yet, or their arrival is not confirmed",
             Quoted(&first.agent)
         )
     }
