@@ -141,7 +141,7 @@ fn check_same(file: &Path, candidate: &Path) -> Result<()> {
 fn open_or_say(candidate: &Path) -> Result<Handle> {
     let opened = elf::check([candidate.to_owned()]).and_then(|_| Handle::open(candidate));
     opened.map_err(|reason| {
-        let reason = match is_foreign(candidate) {
+        let reason = match is_named(candidate) && is_foreign(candidate) {
             true => "it was made for another processor",
             false => &*reason,
         };
