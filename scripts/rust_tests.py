@@ -20,6 +20,8 @@ CARGO = ["cargo", "test", "--locked"]
 # When it is loaded, UCX changes the C library's memory functions in place, which takes longer than all else together
 # where hundreds of processes load it for little work. The C tests on NIXL's defaults have that.
 ENVIRONMENT = {"UCX_MEM_MMAP_HOOK_MODE": "none", **os.environ}
+# Seconds; longer than any wait in a test.
+PATIENCE = 600
 
 
 def programs():
@@ -38,13 +40,21 @@ def programs():
 def run(name, command):
     """Whether it passed; one line says so."""
     begin = time.monotonic()
-    with open(LOGS / f"{name}.log", "wb") as log:
-        status = subprocess.run(
-            command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-        ).returncode
-    how = "passed" if status == 0 else f"FAILED with status {status}"
+    said = LOGS / f"{name}.log"
+    try:
+        with open(said, "wb") as log:
+            ended = subprocess.run(
+                command, cwd=ROOT, env=ENVIRONMENT, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                timeout=PATIENCE,
+            )
+        how = "passed" if ended.returncode == 0 else f"FAILED with status {ended.returncode}"
+    except subprocess.TimeoutExpired:
+        how = f"FAILED: not ended after {PATIENCE} s"
+    # What is tested may have ended the process.
+    if how == "passed" and not re.search(rb"^test result: ok\.", said.read_bytes(), re.M):
+        how = "FAILED: it ended before its tests did"
     print(f"{name:<24} {time.monotonic() - begin:4.0f} s  {how}", flush=True)
-    return status == 0
+    return how == "passed"
 
 
 def counts():

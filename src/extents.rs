@@ -82,22 +82,16 @@ impl Runs {
             );
         };
         let count = local_idxs.len();
-        // Each kind of layout gets a loop of its own: most are uniform, and need no addresses.
-        match remote {
+        let ends = (local.num_blocks(), remote.num_blocks());
+        // Each kind of layout gets a loop of its own: most are uniform, and need no addresses. What a list
+        // says is read once and looked at before it is used, for another thread may write there.
+        let is_whole = match remote {
             Layout::Uniform(_) => {
-                let ends = (local.num_blocks(), remote.num_blocks());
                 let mut runs = Uniform::new(local_idxs, remote_idxs, ends);
                 gather(&mut runs, count, &mut self.runs)?;
-                if !runs.is_done() {
-                    check(local_idxs, remote_idxs, local, remote)?;
-                    fail!(
-                        InvalidArg,
-                        "the lists of indexes change while they are read"
-                    );
-                }
+                runs.is_done()
             }
             Layout::Table(table) => {
-                check(local_idxs, remote_idxs, local, remote)?;
                 let addresses = table.addresses();
                 let block_len = remote.block_len();
                 // The sum is the end of a block of the run: it does not wrap.
@@ -105,9 +99,18 @@ impl Runs {
                     addresses[run.remote as usize] + u64::from(run.blocks) * block_len
                         == addresses[next as usize]
                 };
-                let runs = listed(local_idxs, remote_idxs, follows);
+                let mut taken = 0;
+                let runs = listed(local_idxs, remote_idxs, ends, &mut taken, follows);
                 gather(runs, count, &mut self.runs)?;
+                taken == count
             }
+        };
+        if !is_whole {
+            check(local_idxs, remote_idxs, local, remote)?;
+            fail!(
+                InvalidArg,
+                "the lists of indexes change while they are read"
+            );
         }
         self.bytes = bytes;
         Ok(())

@@ -115,6 +115,9 @@ pub struct Transport {
 /// when others want it.
 const SHORT_LIST: usize = 256;
 
+/// So often longer lists are merged while others have the lock.
+const MOST_MERGES: u32 = 3;
+
 /// Longest nap of a thread that waits for the backend while it closes.
 const CLOSE_NAP: Duration = Duration::from_millis(1);
 
@@ -269,26 +272,30 @@ impl Transport {
         user_data: u64,
         hold: Option<&[u8]>,
     ) -> Result<XferId> {
-        let mut inner = self.enter()?;
-        let mut peer = inner.peers.usable(peer_id)?;
-        let mut to = (peer.key, peer.conn);
-        let mut runs = Runs::towards(peer.layout.clone());
-        if local_idxs.len() <= SHORT_LIST {
-            runs.merge(local_idxs, remote_idxs, &self.region)?;
-        } else {
-            // Merging takes as long as the lists are long: other threads go on meanwhile. If they
-            // remove or replace the peer, it is done again.
-            loop {
-                drop(inner);
+        // Merging takes as long as the lists are long: other threads go on meanwhile. If they remove or
+        // replace the peer, it is done again, but not for ever.
+        let mut unlocked = match local_idxs.len() {
+            ..=SHORT_LIST => 0,
+            _ => MOST_MERGES,
+        };
+        let (mut inner, mut to, mut runs);
+        loop {
+            inner = self.enter()?;
+            let peer = inner.peers.usable(peer_id)?;
+            to = (peer.key, peer.conn);
+            runs = Runs::towards(peer.layout.clone());
+            if unlocked == 0 {
                 runs.merge(local_idxs, remote_idxs, &self.region)?;
-                inner = self.enter()?;
-                if inner.peers.is_usable(to.1) {
-                    break;
-                }
-                peer = inner.peers.usable(peer_id)?;
-                to = (peer.key, peer.conn);
-                runs = Runs::towards(peer.layout.clone());
+                break;
             }
+            unlocked -= 1;
+            drop(inner);
+            runs.merge(local_idxs, remote_idxs, &self.region)?;
+            inner = self.enter()?;
+            if inner.peers.is_usable(to.1) {
+                break;
+            }
+            drop(inner);
         }
         let terms = Terms {
             peer: to.0,

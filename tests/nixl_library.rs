@@ -2,6 +2,8 @@
 
 mod nixl_support;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -20,6 +22,7 @@ const SCENARIOS: &[(&str, fn())] = &[
     ("no_failure_detection", no_failure_detection),
     ("a_broken_neighbour", a_broken_neighbour),
     ("damaged_files", damaged_files),
+    ("damaged_files_elsewhere", damaged_files_elsewhere),
     ("bad_configuration", bad_configuration),
 ];
 
@@ -35,6 +38,7 @@ scenarios! {
     named_places_default: named_places Default;
     a_broken_neighbour_default: a_broken_neighbour Default;
     damaged_files_default: damaged_files Default;
+    damaged_files_elsewhere_default: damaged_files_elsewhere Default;
     bad_configuration_default: bad_configuration Default;
 }
 
@@ -369,4 +373,81 @@ fn damaged_files() {
         create(BackendChoice::Nixl, in_dir(&nixl.lib_dir())).unwrap();
     });
     transport.close(PATIENCE).unwrap();
+}
+
+/// What the library needs is looked at wherever the loader finds it.
+fn damaged_files_elsewhere() {
+    let (name, dep) = ("libnixl_capi.so", "libdep_dt.so");
+    let folder = Folder::new("elsewhere");
+    folder.compile(dep, "int full[99999] = {1};", dep);
+    let dep_file = folder.0.join(dep);
+    let whole = std::fs::read(&dep_file).unwrap();
+    let cut = &whole[..whole.len() / 2];
+    // In a folder of its own, and set as the environment says.
+    let library = |dir: &OsStr, needed: &Path, rpath: &str| {
+        let dir = folder.0.join(dir);
+        std::fs::create_dir(&dir).unwrap();
+        let rpath = format!("-Wl,-rpath,{rpath}");
+        let more = [needed.as_os_str(), OsStr::new(&rpath)];
+        folder.compile_with(name, "int none(void) { return 0; }", name, &more);
+        std::fs::rename(folder.0.join(name), dir.join(name)).unwrap();
+        // SAFETY: no other thread of this scenario reads the environment.
+        unsafe { std::env::set_var("DT_NIXL_LIB_DIR", &dir) };
+        dir
+    };
+    let refused = || unusable(NixlConfig::default(), &[dep, "is cut short"]);
+
+    // A name that is no UTF-8.
+    let dir = library(OsStr::from_bytes(b"\xff"), &dep_file, "$ORIGIN");
+    std::fs::write(dir.join(dep), cut).unwrap();
+    refused();
+
+    // Behind one that was made for another processor. Number 8 is MIPS.
+    let mut foreign = whole.clone();
+    foreign[18] = 8;
+    let dir = library("foreign".as_ref(), &dep_file, "${ORIGIN}/first:$ORIGIN");
+    std::fs::create_dir(dir.join("first")).unwrap();
+    std::fs::write(dir.join("first").join(dep), foreign).unwrap();
+    std::fs::write(dir.join(dep), cut).unwrap();
+    refused();
+
+    // Both signs stand between the folders of the environment.
+    let dir = library("semicolon".as_ref(), &dep_file, "/nowhere");
+    std::fs::create_dir(dir.join("more")).unwrap();
+    std::fs::write(dir.join("more").join(dep), cut).unwrap();
+    let folders = format!("/nowhere;{}/more", dir.display());
+    // SAFETY: as above.
+    unsafe { std::env::set_var("LD_LIBRARY_PATH", folders) };
+    refused();
+
+    // In the folder that the process is in, of which the library is asked what lies beside it.
+    let dir = library("here".as_ref(), &dep_file, "$ORIGIN/more");
+    std::fs::create_dir(dir.join("more")).unwrap();
+    std::fs::write(dir.join("more").join(dep), cut).unwrap();
+    std::env::set_current_dir(&dir).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        std::env::remove_var("DT_NIXL_LIB_DIR");
+        std::env::set_var("LD_LIBRARY_PATH", ":");
+    }
+    refused();
+
+    // Which is none of the loader's folders otherwise.
+    std::fs::remove_file(name).unwrap();
+    let mode = rustix::fs::Mode::RWXU;
+    rustix::fs::mknodat(CWD, name, FileType::Fifo, mode, 0).unwrap();
+    // SAFETY: as above.
+    unsafe { std::env::remove_var("LD_LIBRARY_PATH") };
+    unusable(NixlConfig::default(), &[name, "cannot be loaded"]);
+
+    // By a path of its own, for it has no other name.
+    let unnamed = folder.0.join("unnamed.so");
+    let status = Command::new("cc")
+        .args(["-shared", "-x", "c", "/dev/null", "-o"])
+        .arg(&unnamed)
+        .status();
+    assert!(status.unwrap().success());
+    library("path".as_ref(), &unnamed, "/nowhere");
+    std::fs::write(&unnamed, cut).unwrap();
+    unusable(NixlConfig::default(), &["unnamed.so", "is cut short"]);
 }

@@ -125,15 +125,20 @@ fn neighbours(locals: &[u32], remotes: &[u32]) -> u64 {
     (1 + more + rest.count()) as u64
 }
 
-/// The runs of two lists of indexes that were checked. `follows` says whether a remote block lies right
-/// behind a run.
+/// The runs of two lists of indexes, up to the first one that is out of range; `taken` pairs are in them.
+/// `follows` says whether a remote block lies right behind a run.
 pub(super) fn listed(
     local_idxs: &[u32],
     remote_idxs: &[u32],
+    (here, there): (u64, u64),
+    taken: &mut usize,
     follows: impl Fn(&Run, u32) -> bool,
 ) -> impl Iterator<Item = Run> {
     let pairs = local_idxs.iter().copied().zip(remote_idxs.iter().copied());
-    let mut pairs = pairs.peekable();
+    let mut pairs = pairs
+        .take_while(move |(local, remote)| u64::from(*local) < here && u64::from(*remote) < there)
+        .inspect(|_| *taken += 1)
+        .peekable();
     std::iter::from_fn(move || {
         let (local, remote) = pairs.next()?;
         let mut run = Run {

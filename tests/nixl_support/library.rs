@@ -1,5 +1,6 @@
 //! What a transport says about libraries that are not what they should be, and such libraries.
 
+use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -56,13 +57,19 @@ impl Folder {
 
     /// A shared library of this C text.
     pub fn compile(&self, file: &str, text: &str, soname: &str) {
+        self.compile_with(file, text, soname, &[]);
+    }
+
+    /// The same with more for the compiler: libraries, for instance, which it then asks for.
+    pub fn compile_with(&self, file: &str, text: &str, soname: &str, more: &[&OsStr]) {
         let source = self.0.join("source.c");
         std::fs::write(&source, text).unwrap();
         let status = Command::new("cc")
-            .args(["-shared", "-fPIC", "-o"])
+            .args(["-shared", "-fPIC", "-Wl,--no-as-needed", "-o"])
             .arg(self.0.join(file))
             .arg(&source)
             .arg(format!("-Wl,-soname,{soname}"))
+            .args(more)
             .status()
             .expect("cc is there, for nixl-sys needs it");
         assert!(status.success());
@@ -132,8 +139,8 @@ pub fn unusable(nixl: NixlConfig, words: &[&str]) {
 /// Without NIXL, AUTO takes LOCAL and says why, in words that include `words`; and LOCAL works. Where a
 /// place was named for NIXL, it is a warning.
 pub fn auto_takes_local(nixl: NixlConfig, words: &[&str]) {
-    let variable = std::env::var("DT_NIXL_LIB_DIR");
-    let names = [nixl.lib_dir.clone(), variable.ok()];
+    let variable = std::env::var_os("DT_NIXL_LIB_DIR");
+    let names = [nixl.lib_dir.clone().map(OsString::from), variable];
     let is_named = names.into_iter().flatten().any(|name| !name.is_empty());
     let log = Log::new();
     let transport = create(BackendChoice::Auto, nixl).unwrap_or_else(|error| panic!("{error}"));

@@ -135,7 +135,7 @@ pub(super) fn open_memory(pid: u32, file: FileRef, what: &str) -> Result<(OwnedF
         Err(errno @ (Errno::ACCESS | Errno::PERM)) => fail!(
             Unavailable,
             "permission to open {what} of process {pid} at {path} is missing ({}): run both processes under one uid \
-             and gid with the same capabilities, keep the peer dumpable (no setuid program, no \
+             and gid, in one user namespace, with the same capabilities, keep the peer dumpable (no setuid program, no \
              prctl(PR_SET_DUMPABLE, 0)), or give this process CAP_SYS_PTRACE",
             permission::reason(pid, errno)
         ),

@@ -114,7 +114,31 @@ pub(super) fn reason_to_copy(pid: u32, errno: Errno) -> String {
 fn lack(asks: Asks, pid: u32) -> Option<String> {
     let own = Rights::read(OWN)?;
     let peer = Rights::read(&format!("/proc/{pid}/status"))?;
+    if is_elsewhere(pid, &own) {
+        return Some("it is in another user namespace".to_owned());
+    }
     own.lack(asks, &peer, is_dumpable(pid, &peer))
+}
+
+/// In another user namespace rights are worth nothing, but for those of the first one, which hold in all.
+/// Whoever is in the same namespace has the same map. So may others: then nothing is said.
+fn is_elsewhere(pid: u32, own: &Rights) -> bool {
+    let map = |path: &str| {
+        let map = read_to_string(path).ok()?;
+        Some(
+            map.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>(),
+        )
+    };
+    let (Some(here), Some(there)) = (
+        map("/proc/thread-self/uid_map"),
+        map(&format!("/proc/{pid}/uid_map")),
+    ) else {
+        return false;
+    };
+    let is_first = here == ["0", "0", "4294967295"];
+    here != there && !(is_first && own.effective & CAP_SYS_PTRACE != 0)
 }
 
 /// What may not be looked into belongs to root in `/proc`, whoever the process is. A doubt is a yes.

@@ -5,13 +5,15 @@
 //! may be wrong it says itself.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{File, metadata};
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::elf::{
-    DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRTAB, DynamicTag, EM_AARCH64, EM_X86_64, FileHeader64,
-    Machine, PT_LOAD,
+    DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRTAB, DynamicTag, ELFCLASS64, EM_AARCH64, EM_X86_64,
+    FileHeader64, Machine, PT_LOAD,
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::read::{ReadCache, StringTable};
@@ -24,7 +26,7 @@ struct Head {
     /// So long the file has to be.
     end: u64,
     /// The libraries that it asks for.
-    needed: Vec<String>,
+    needed: Vec<PathBuf>,
     /// Where they are looked for: before, and after the folders that the environment names.
     rpath: Vec<PathBuf>,
     runpath: Vec<PathBuf>,
@@ -57,17 +59,18 @@ impl Head {
             let (start, len) = one.file_range(endian);
             (inside < len).then(|| StringTable::new(data, start + inside, start + len))
         })?;
-        let texts = |tag| {
-            with(tag)
-                .filter_map(|entry| std::str::from_utf8(entry.string(endian, strings).ok()?).ok())
+        let texts = |tag| with(tag).filter_map(|entry| entry.string(endian, strings).ok());
+        let origin = match file.parent()? {
+            // The folder that the process is in; what is put behind the name would be at the root.
+            nothing if nothing.as_os_str().is_empty() => Path::new("."),
+            parent => parent,
         };
-        let origin = file.parent()?.to_str()?;
+        let path = |text| named(text, origin);
         let folders = |tag| {
-            let named = texts(tag).flat_map(|all| all.split(':'));
-            let real = named.map(|one| one.replace("${ORIGIN}", origin).replace("$ORIGIN", origin));
-            real.map(PathBuf::from).collect::<Vec<_>>()
+            let each = texts(tag).flat_map(|all| all.split(|byte| *byte == b':'));
+            each.map(path).collect::<Vec<_>>()
         };
-        head.needed = texts(DT_NEEDED).map(str::to_owned).collect();
+        head.needed = texts(DT_NEEDED).map(path).collect();
         head.runpath = folders(DT_RUNPATH);
         if head.runpath.is_empty() {
             head.rpath = folders(DT_RPATH);
@@ -80,21 +83,41 @@ impl Head {
     }
 }
 
+/// The path that a library says, which lies in `origin`.
+fn named(text: &[u8], origin: &Path) -> PathBuf {
+    let own: [&[u8]; 2] = [b"$ORIGIN", b"${ORIGIN}"];
+    let Some(rest) = own.iter().find_map(|own| text.strip_prefix(*own)) else {
+        return OsStr::from_bytes(text).into();
+    };
+    let mut path = origin.as_os_str().to_owned();
+    path.push(OsStr::from_bytes(rest));
+    path.into()
+}
+
+/// What the loader looks for in folders. Another name it takes as it is.
+fn is_bare(name: &Path) -> bool {
+    name.components().count() == 1
+}
+
 /// Looks at `files` and at all that they need, as far as it is found where they say themselves, or in
 /// `$LD_LIBRARY_PATH`, as a bare name is; what lies in the system's folders is the system's. Returns all,
 /// or what is wrong.
 pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, String> {
     // Empty, it names no folder; within, an empty name is the folder that the process is in.
     let environment = std::env::var_os("LD_LIBRARY_PATH").filter(|folders| !folders.is_empty());
-    let environment = environment.iter().flat_map(std::env::split_paths);
+    let environment = environment.iter().flat_map(|folders| {
+        let folders = folders.as_bytes().split(|byte| b":;".contains(byte));
+        folders.map(|dir| PathBuf::from(OsStr::from_bytes(dir)))
+    });
     let environment: Vec<PathBuf> = environment.collect();
+    // What was made for another processor the loader passes over.
+    let is_taken = |path: &PathBuf| path.exists() && !is_foreign(path);
     // Each with the folders of those by which it was found.
     let mut found: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
     found.extend(files.into_iter().filter_map(|file| {
-        let is_bare = file.components().count() == 1;
         let mut paths = environment.iter().map(|dir| dir.join(&file));
-        let path = match is_bare {
-            true => paths.find(|path| path.exists())?,
+        let path = match is_bare(&file) {
+            true => paths.find(is_taken)?,
             false => file,
         };
         Some((path, Vec::new()))
@@ -126,10 +149,12 @@ pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, S
         for name in head.needed {
             let folders = rpath.iter().chain(&environment).chain(&head.runpath);
             let mut paths = folders.map(|dir| dir.join(&name));
-            if !names.contains(&name)
-                && let Some(path) = paths.find(|path| path.exists())
-            {
-                found.push((path, rpath.clone()));
+            if !names.contains(&name) {
+                let path = match is_bare(&name) {
+                    true => paths.find(is_taken),
+                    false => Some(name.clone()),
+                };
+                found.extend(path.map(|path| (path, rpath.clone())));
             }
             names.insert(name);
         }
@@ -138,7 +163,7 @@ pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, S
 }
 
 /// The names by which a library asks for others: it is all that the loader compares.
-pub fn needed(file: &Path) -> Vec<String> {
+pub fn needed(file: &Path) -> Vec<PathBuf> {
     Head::read(file).unwrap_or_default().needed
 }
 
@@ -149,9 +174,13 @@ pub fn is_foreign(file: &Path) -> bool {
         _ if cfg!(target_arch = "aarch64") => Some(EM_AARCH64),
         _ => None,
     };
+    if !file.is_file() {
+        return false;
+    }
     // `Elf64_Ehdr` begins with 16 bytes that say how to read the rest, the type, and the processor.
     let mut header = [0; 20];
     let read = File::open(file).and_then(|mut file| file.read_exact(&mut header));
     let machine = Machine(u16::from_le_bytes([header[18], header[19]]));
-    read.is_ok() && header.starts_with(b"\x7fELF") && OURS.is_some_and(|ours| ours != machine)
+    let is_ours = |ours| header[4] == ELFCLASS64.0 && ours == machine;
+    read.is_ok() && header.starts_with(b"\x7fELF") && OURS.is_some_and(|ours| !is_ours(ours))
 }

@@ -24,11 +24,12 @@ fn has_rdma() -> bool {
 /// It must be known before the plugin is opened, because the constructors of UCX mix too.
 pub fn refuse_second(plugin: &Path) -> Result<()> {
     let needed = elf::needed(plugin);
-    let Some(needed) = needed.into_iter().find(|name| name.starts_with("libucp")) else {
+    let is_ucp = |name: &PathBuf| file_name(name).starts_with("libucp");
+    let Some(needed) = needed.into_iter().find(is_ucp) else {
         return Ok(());
     };
     // Loaded already, in whatever scope: the plugin will get this one.
-    let own = Handle::open_again(Path::new(&needed));
+    let own = Handle::open_again(&needed);
     for name in UCX_SYMBOLS {
         let Some(foreign) = Handle::everywhere().file_of(name) else {
             continue;
@@ -36,8 +37,9 @@ pub fn refuse_second(plugin: &Path) -> Result<()> {
         if own.as_ref().and_then(|own| own.file_of(name)).as_ref() != Some(&foreign) {
             fail!(
                 Unavailable,
-                "NIXL: this process has a UCX in its global scope, {}, which would mix with {needed}, which the plugin {} needs; load the first one privately (RTLD_LOCAL, no LD_PRELOAD), or use a NIXL that was built for it",
+                "NIXL: this process has a UCX in its global scope, {}, which would mix with {}, which the plugin {} needs; load the first one privately (RTLD_LOCAL, no LD_PRELOAD), or use a NIXL that was built for it",
                 foreign.display(),
+                needed.display(),
                 plugin.display()
             );
         }
