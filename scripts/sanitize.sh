@@ -90,6 +90,8 @@ export ASAN_OPTIONS="detect_leaks=1:detect_stack_use_after_return=1:external_sym
 export LSAN_OPTIONS="suppressions=$here/lsan.supp:print_suppressions=0"
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS="suppressions=$here/tsan.supp:second_deadlock_stack=1:external_symbolizer_path=$symbolizer"
+# UCX's change of the C library's memory functions takes longer than the rest of its loading, and is not looked at here.
+export UCX_MEM_MMAP_HOOK_MODE=none
 ctest --test-dir "$folder" --parallel "$(nproc)" --output-on-failure \
     "${tests[@]}" -E "^($pattern)\$" 2>&1 | tee "$folder/ctest.log"
 # It can have nine groups in parentheses, and leaves out nothing if there are more.

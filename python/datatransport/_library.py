@@ -104,10 +104,11 @@ def _find() -> ctypes.CDLL:
             if not reason.startswith(place.file):
                 reason = f"{place.file}: {reason}"
             looked.append(f"\n  {place.what}: {reason}")
+    advice = f"let {VARIABLE} name the file"
+    if not places:
+        advice = f"install libdatatransport where these look (LD_LIBRARY_PATH, PKG_CONFIG_PATH), or {advice}"
     raise ImportError(
-        f"{FILE_NAME} was not found. Looked here:{''.join(looked)}\n"
-        f"Install libdatatransport where the loader or pkg-config looks (LD_LIBRARY_PATH, PKG_CONFIG_PATH), or let "
-        f"{VARIABLE} name the file.",
+        f"{FILE_NAME} was not found. Looked here:{''.join(looked)}\n{advice[0].upper()}{advice[1:]}.",
         name="datatransport",
     )
 
