@@ -12,7 +12,7 @@ help() {
     cat << END
 $usage
 
-Builds the library and dt_perf, measures the standard matrix (less than 15 minutes on 2 idle cores), and
+Builds the library and dt_perf, measures the standard matrix (less than 20 minutes on 2 idle cores), and
 writes performance.md and its charts into docs/. All figures are in build/bench/*.json.
 
   --quick          fewer shapes and rounds, 2 minutes: rough, and written to build/bench

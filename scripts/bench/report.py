@@ -251,7 +251,7 @@ def report(results, charts):
             ("![Time over depth, peers, blocks and region](performance_scaling.svg)\n" if charts else "")
             + "\nA curve that is linear in the work itself is level here.\n" + curves(results)) if curves(results) else ""),
         section("Beside vLLM", beside_vllm(results)),
-        section("How to repeat it", "    scripts/bench.sh              # all of this, in less than 15 minutes\n"
+        section("How to repeat it", "    scripts/bench.sh              # all of this, in less than 20 minutes\n"
                 "    scripts/bench.sh --with-vllm  # and vLLM's transport, which is fetched for it\n"
                 "    scripts/bench.sh --quick      # in 2 minutes, rough, into build/bench\n\n"
                 "`dt_perf --help` says what each figure means, and how to measure your own shapes."),
