@@ -94,9 +94,14 @@ fn named(text: &[u8], origin: &Path) -> PathBuf {
     path.into()
 }
 
-/// What the loader looks for in folders. Another name it takes as it is.
-fn is_bare(name: &Path) -> bool {
-    name.components().count() == 1
+/// Where the loader finds `name`: a bare one in the first folder that has it, any other where it says. What was
+/// made for another processor it passes over.
+fn find<'a>(name: PathBuf, folders: impl IntoIterator<Item = &'a PathBuf>) -> Option<PathBuf> {
+    if name.components().count() > 1 {
+        return Some(name);
+    }
+    let mut paths = folders.into_iter().map(|dir| dir.join(&name));
+    paths.find(|path| path.exists() && !is_foreign(path))
 }
 
 /// Looks at `files` and at all that they need, as far as it is found where they say themselves, or in
@@ -110,18 +115,13 @@ pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, S
         folders.map(|dir| PathBuf::from(OsStr::from_bytes(dir)))
     });
     let environment: Vec<PathBuf> = environment.collect();
-    // What was made for another processor the loader passes over.
-    let is_taken = |path: &PathBuf| path.exists() && !is_foreign(path);
     // Each with the folders of those by which it was found.
     let mut found: Vec<(PathBuf, Vec<PathBuf>)> = Vec::new();
-    found.extend(files.into_iter().filter_map(|file| {
-        let mut paths = environment.iter().map(|dir| dir.join(&file));
-        let path = match is_bare(&file) {
-            true => paths.find(is_taken)?,
-            false => file,
-        };
-        Some((path, Vec::new()))
-    }));
+    found.extend(
+        files
+            .into_iter()
+            .filter_map(|file| Some((find(file, &environment)?, Vec::new()))),
+    );
     let mut names = HashSet::new();
     let mut next = 0;
     while let Some((file, inherited)) = found.get(next) {
@@ -147,16 +147,11 @@ pub fn check(files: impl IntoIterator<Item = PathBuf>) -> Result<Vec<PathBuf>, S
             rpath.extend_from_slice(inherited);
         }
         for name in head.needed {
-            let folders = rpath.iter().chain(&environment).chain(&head.runpath);
-            let mut paths = folders.map(|dir| dir.join(&name));
-            if !names.contains(&name) {
-                let path = match is_bare(&name) {
-                    true => paths.find(is_taken),
-                    false => Some(name.clone()),
-                };
-                found.extend(path.map(|path| (path, rpath.clone())));
+            if !names.insert(name.clone()) {
+                continue;
             }
-            names.insert(name);
+            let folders = rpath.iter().chain(&environment).chain(&head.runpath);
+            found.extend(find(name, folders).map(|path| (path, rpath.clone())));
         }
     }
     Ok(found.into_iter().map(|(file, _)| file).collect())
