@@ -9,33 +9,20 @@
 #include "dt_check.h"
 #include "dt_time.h"
 
-static long count_entries(const char *path)
+/* Without links to `left_out`, which may be NULL. */
+static long count_entries(const char *path, const char *left_out)
 {
     long count = 0;
     DIR *dir = opendir(path);
     CHECK(dir != NULL);
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;)
-        count += entry->d_name[0] != '.';
-    closedir(dir);
-    return count;
-}
-
-/* Without the numbers of lost sockets, which the library keeps by opening /dev/null. */
-static long count_files(void)
-{
-    static const char null[] = "/dev/null";
-    long count = 0;
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir != NULL);
     for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        char target[sizeof null];
-        if (entry->d_name[0] == '.')
-            continue;
-        ssize_t len = on_nixl() ? readlinkat(dirfd(dir), entry->d_name, target, sizeof target) : -1;
-        count += len != sizeof null - 1 || memcmp(target, null, sizeof null - 1) != 0;
+        char target[64];
+        ssize_t len = left_out == NULL ? -1 : readlinkat(dirfd(dir), entry->d_name, target, sizeof target);
+        bool is_left_out = len >= 0 && (size_t)len == strlen(left_out) && memcmp(target, left_out, (size_t)len) == 0;
+        count += entry->d_name[0] != '.' && !is_left_out;
     }
     closedir(dir);
-    return count - 1; /* less the one that counts */
+    return count;
 }
 
 struct holdings holdings_now(void)
@@ -43,8 +30,9 @@ struct holdings holdings_now(void)
     struct holdings now = {0, 0, 0, 0};
     char line[512];
 
-    now.fds = count_files();
-    now.threads = count_entries("/proc/self/task");
+    /* Less the one that counts, and the numbers of lost sockets, which the library keeps by opening /dev/null. */
+    now.fds = count_entries("/proc/self/fd", on_nixl() ? "/dev/null" : NULL) - 1;
+    now.threads = count_entries("/proc/self/task", NULL);
 
     FILE *maps = fopen("/proc/self/maps", "re");
     CHECK(maps != NULL);
