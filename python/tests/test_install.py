@@ -109,6 +109,19 @@ def setuptools():
     return str(folder)
 
 
+def run(command, environment):
+    """What it has said on stdout and stderr, and its status."""
+    program = subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    return finish(program)
+
+
 class Wheels(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -120,15 +133,8 @@ class Wheels(unittest.TestCase):
             shutil.copytree(ROOT / "python", cls.folder / kind / "python", ignore=unwanted)
         environment = {**os.environ, "PYTHONPATH": setuptools()}
         library = environment.pop("DATATRANSPORT_LIBRARY")
-        program = subprocess.Popen(
-            [sys.executable, "-S", "-c", BUILD, str(cls.folder), library],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        out, log, status = finish(program)
+        build = [sys.executable, "-S", "-c", BUILD, str(cls.folder), library]
+        out, log, status = run(build, environment)
         if status != 0 or "Deprecat" in log:
             raise AssertionError(f"{out}\n{log}")
         cls.wheels = {kind: next((cls.folder / kind).glob("*.whl")) for kind in ("pure", "bundled")}
@@ -189,15 +195,8 @@ class Wheels(unittest.TestCase):
         vllm_node.need()
         environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
         environment.update(VLLM_CONFIGURE_LOGGING="1", NIXL_LOG_LEVEL="FATAL")
-        program = subprocess.Popen(
-            [vllm_node.python()[0], *vllm_node.QUICK, "-c", PLUGIN, self.site("pure")],
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        out, log, status = finish(program)
+        plugin = [vllm_node.python()[0], *vllm_node.QUICK, "-c", PLUGIN, self.site("pure")]
+        out, log, status = run(plugin, environment)
         self.assertEqual((log, status), ("", 0), out + log)
         first, *starts = out.split("start {")[1:]
         for text in (first, *starts[:2]):
