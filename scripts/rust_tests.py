@@ -18,7 +18,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 LOGS = ROOT / "build" / "rust"
 CARGO = ["cargo", "test", "--locked"]
 # When it is loaded, UCX changes the C library's memory functions in place, which takes longer than all else together
-# where hundreds of processes load it for little work. The C tests on NIXL's defaults have that.
+# where hundreds of processes load it for little work. Those C tests have that which load, map, fork and exit.
 ENVIRONMENT = {"UCX_MEM_MMAP_HOOK_MODE": "none", **os.environ}
 # Seconds; longer than any wait in a test.
 PATIENCE = 600
